@@ -58,6 +58,8 @@ def folder(tmp_path_factory):
             ),
             "none.yaml": yaml.safe_dump(to_plain(dataclasses.replace(GRID, data="cifar10-lt"))),
             "sweep.yaml": yaml.safe_dump(to_plain(sweep(name="other"))),
+            "runs.csv": "model,seed,score\n"
+            + "".join(f"{m},{i},{i * i % 7 + (m == 'b')}\n" for m in "ab" for i in range(8)),
         },
     )
     records = StudyRecords(str(storage), "grid")
@@ -125,6 +127,9 @@ COMMANDS = [
     ("compare", "compare grid a c"),
     ("compare", "compare toy-sweep short long"),
     ("compare", "compare grid a b --at lr=0.1"),
+    ("judge", "judge runs.csv --mode max"),
+    ("judge", "judge runs.csv --mode max --require better --reference a"),
+    ("judge", "judge runs.csv --mode max --pair none"),
     ("diff", "diff grid:a twin:d"),
     ("diff", "diff grid:a grid:b"),
     ("clean", "clean grid --dry-run"),
@@ -146,7 +151,7 @@ COMMANDS = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "words"), COMMANDS)
 def test_what_a_command_prints_has_its_published_schema(name, words, folder):
-    stored = [] if words.startswith("list ") else ["--storage", "runs"]
+    stored = [] if words.startswith(("list ", "judge ")) else ["--storage", "runs"]
     given = [word.replace("_", " ") if "_" in word else word for word in words.split()]
     shown = document(name, *given, *stored, folder=folder)
     assert shown["schema"] == version_of(name) and len(shown) > 1

@@ -25,8 +25,8 @@ from contrasweep.live.state import LIVE, LIVE_FILE, ArmState, RunningTrial, RunS
 from contrasweep.planning import learned
 from contrasweep.planning.planner import plan
 from contrasweep.storage.code_files import write_code
-from contrasweep.storage.record import CodeRef, Record, Status, TrialNotes
-from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.record import Cause, CodeRef, Record, Status, TrialNotes
+from contrasweep.storage.records import StudyRecords, encode_items
 from contrasweep.study.file import to_plain
 
 CLUSTER = """
@@ -702,3 +702,77 @@ class HalfTracker:
 
 def owned(folder):
     make_files(folder, {"own_kinds.py": OWN_KINDS})
+
+
+def verdicts(folder):
+    """Arms that differ from a base much, little and not at all, some with trials that failed, collapsed or are lost."""
+
+    def ran(name, gains, ends=None, seeds=12, items=False, **fields):
+        """Of each arm its gain over .8, with noise that arms share and its own; `ends` by arm and seeds."""
+        arms = {arm: Arm("made_up:train") for arm in ["base", *gains]}
+        fields = {"reference": "base", "seeds": list(range(seeds))} | fields
+        study = AblationGrid(name, arms, "digits-lt", **fields)
+        planned, records = declared(plan(study, storage=str(folder / "runs")), folder / "runs")
+        for trial in planned.trials:
+            easy = trial.config.get("x", 1)
+            of_arm = {} if trial.config.get("x") == 1 else (ends or {}).get(trial.arm, {})
+            cause = next((end for end, which in of_arm.items() if trial.seed in which), None)
+            if cause == "pending":
+                continue
+            status = Status.INFEASIBLE if cause == "infeasible" else Status.FAILED
+            given = {"status": status, "cause": None if cause == "infeasible" else cause}
+            if cause is None or cause == "collapsed":
+                i = trial.seed
+                score = 0.8 + (i * 7 % 12 - 5.5) / 600 - 0.3 * (easy > 1)
+                if trial.arm != "base":
+                    score += (gains[trial.arm] + (i * 5 % 12 - 5.5) / 3000) / easy
+                score = 0.1 if cause else score
+                score = score if study.mode == "max" else 1 - score
+                given = {"status": Status.DONE, "metrics": {"accuracy": round(score, 6)}}
+            if items:
+                signs = np.where(np.arange(40) % 2, 1, -1)
+                scores = given["metrics"]["accuracy"] + 0.1 * signs * (trial.arm == "near")
+                records.write_encoded_items(trial.id, encode_items({"accuracy": scores}))
+                given |= {"items": ("accuracy",)}
+            records.write(Record.of(trial, **given))
+
+    sizes = {
+        "far": 0.05,
+        "near": 0.004,
+        "edge": 0.01,
+        "same": 0.0,
+        "under": -0.004,
+        "low": -0.05,
+        "deep": -0.16,
+    }
+    ran("sizes", sizes, smallest_difference=0.01)
+    ran("plain", sizes, alpha=0.01)
+    ran("items", {"far": 0.02, "near": 0.02}, items=True)
+    half, method, lost = range(6), Cause.METHOD, Cause.HOST_LOST
+    gains = {
+        "half": 0.05,
+        "once": 0.05,
+        "lucky": 0.0015,
+        "fallen": 0.05,
+        "waits": 0.05,
+        "none": 0.0,
+        "sunk": -0.05,
+    }
+    ends = {
+        "half": {method: half}, "once": {method: [0]}, "lucky": {lost: [0, 5, 10]}, "waits": {"pending": [9]},
+        "fallen": {"collapsed": [3, 7]}, "sunk": {"collapsed": [3, 7]}, "none": {method: range(12)},
+    }  # fmt: skip
+    ran("gaps", gains, ends)
+    ran("turned", gains, ends, mode="min", reference="once")
+    ends = {
+        "base": {lost: half},
+        "failed": {method: half},
+        "lost": {lost: range(7)},
+        "other": {method: range(6, 12)},
+    }
+    ran("both", {"failed": 0.05, "lost": 0.05, "other": 0.05, "whole": 0.05}, ends)
+    causes = {cause.name.lower(): cause for cause in Cause} | {"infeasible": "infeasible"}
+    ran(
+        "causes", dict.fromkeys(causes, 0.02), {arm: {cause: [3]} for arm, cause in causes.items()}, seeds=8
+    )  # fmt: skip
+    ran("cells", {"a": 0.02, "b": 0.002}, {"a": {method: [0]}}, seeds=6, axes={"x": [1, 10]})

@@ -649,7 +649,9 @@ class Comparison:
             failures = _counted("failed in", (a, gaps.failed_a), (b, gaps.failed_b))
             if failures:
                 return f"{failures} of {gaps.planned}"
-            return "bad scores where it is missing would change the verdict"
+            if gaps.missing_a or gaps.missing_b:
+                return "bad scores where it is missing would change the verdict"
+            return "trials that other arms lack change the verdict"
         if self.n == 1:
             return "one replicate tells nothing about noise"
         if self.evidence.constant:

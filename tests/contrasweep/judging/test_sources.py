@@ -37,17 +37,6 @@ def by_run(frame, metric):
     return {(row.arm, row.seed): row[metric] for _, row in frame.iterrows()}
 
 
-def test_scalars_of_tensorboard_are_read_as_their_last_values(tmp_path):
-    for arm, gain in (("a", 0.0), ("b", 0.1)):
-        for seed in range(3):
-            with SummaryWriter(str(tmp_path / arm / f"seed_{seed}")) as writer:
-                for step in range(4):
-                    writer.add_scalar("val/accuracy", 0.5 + gain + 0.01 * step + 0.001 * seed, step)
-    read = by_run(read_folder(tmp_path)[0], "val/accuracy")
-    assert read["b", "2"] == pytest.approx(0.632)
-    assert len(read) == 6
-
-
 def test_files_that_a_run_left_at_its_restarts_and_checkpoints_are_one_run(tmp_path):
     for arm in "ab":
         for begins, gain in (
@@ -386,28 +375,6 @@ def test_a_curve_that_ended_in_nan_has_no_value_and_an_empty_cell_hides_none(tmp
 def test_of_a_step_that_was_logged_twice_the_last_counts():
     curve = pd.DataFrame({"epoch": [0, 0, 1], "iteration": [1, 1, 2], "a": [1, 2, 3]})
     assert CurveRow.parse("step:1").of_curve(curve)["a"].tolist() == [2]
-
-
-def test_result_folders_of_mteb_are_a_board_of_tasks(tmp_path):
-    rng = np.random.default_rng(0)
-    scores = pd.DataFrame(
-        rng.uniform(0.3, 0.9, (3, 5)), index=list("abc"), columns=[f"Task{i}" for i in range(5)]
-    )
-    for model, row in scores.iterrows():
-        folder = tmp_path / str(model) / "13f00a0e"
-        folder.mkdir(parents=True)
-        for task, score in row.items():
-            parts = [
-                {"hf_subset": "en", "main_score": score - 0.1},
-                {"hf_subset": "de", "main_score": score + 0.1},
-            ]
-            (folder / f"{task}.json").write_text(
-                json.dumps({"task_name": task, "scores": {"test": parts}})
-            )
-        (folder / "model_meta.json").write_text("{}")
-    read = read_folder(tmp_path)[0].pivot(index="arm", columns="task", values="main_score")
-    assert np.allclose(read.to_numpy(), scores.to_numpy())
-    assert "3 arms, 5 tasks: paired by task" in cs.judge(tmp_path).design
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -105,16 +105,6 @@ def shares(options):
     return {way.gpu: str(way.share) for way in options}
 
 
-def test_of_a_trainable_that_says_nothing_a_whole_gpu():
-    need, options = needs(Arm(silent))
-    assert (need.source, need.why, shares(options)) == ("default", "", {"T4": "1", "H100": "1"})
-
-
-def test_what_the_arm_declares_where_nothing_is_estimated():
-    need, options = needs(Arm(silent, resources=Footprint(gpu_memory_gib=6, gpu_types=("T4",))))
-    assert (need.source, shares(options)) == ("declared", {"T4": "1/2"})
-
-
 @pytest.mark.slow
 def test_an_estimate_comes_before_what_is_declared_but_keeps_its_cores_and_types():
     declared = Footprint(gpu_memory_gib=1, cpus=7, host_memory_gib=9, gpu_types=("H100",))

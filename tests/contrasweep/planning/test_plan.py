@@ -10,7 +10,7 @@ from refusals import refused
 
 from contrasweep import AblationGrid, Arm, SpecError, SubGrid
 from contrasweep.canonical import Config, canonical, digest
-from contrasweep.data.manifest import Folds, Shard
+from contrasweep.data.manifest import Folds
 from contrasweep.planning import planner
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.networks import datasets
@@ -41,61 +41,10 @@ def plan(**fields):
     return make_plan(AblationGrid(**base | fields), lambda name: DATA)
 
 
-def cells(found):
-    return [(c.arm, *c.axes.values()) for c in found.cells]
-
-
-def test_axes_are_multiplied_and_arms_come_first():
-    assert cells(plan(axes={"p": [1, 2], "q": ["u", "v"]}))[:5] == [
-        ("a", 1, "u"),
-        ("a", 1, "v"),
-        ("a", 2, "u"),
-        ("a", 2, "v"),
-        ("b", 1, "u"),
-    ]
-
-
-def test_zipped_axes_vary_together_and_multiply_with_the_rest():
-    planned = plan(axes={"p": [1, 2]}, zipped=[{"q": [3, 4], "r": [5, 6]}], arms={"a": Arm(train)})
-    assert cells(planned) == [("a", 1, 3, 5), ("a", 1, 4, 6), ("a", 2, 3, 5), ("a", 2, 4, 6)]
-
-
-def test_subgrids_add_cells_and_nest():
+def test_settings_of_nested_subgrids_are_merged():
     inner = SubGrid(axes={"p": [7]}, config={"z": 2})
-    planned = plan(
-        axes={"p": [1]},
-        subgrids=[SubGrid(arms=["b"], config={"w": 1}, axes={"p": [3]}, subgrids=[inner])],
-    )
-    assert cells(planned) == [("a", 1), ("b", 1), ("b", 3), ("b", 7)]
+    planned = plan(subgrids=[SubGrid(arms=["b"], config={"w": 1}, subgrids=[inner])])
     assert dict(planned.cells[-1].trials[0].config) == {"x": 9, "w": 1, "z": 2, "p": 7}
-
-
-def test_a_cell_that_comes_twice_is_run_once():
-    planned = plan(axes={"p": [1, 2]}, subgrids=[SubGrid(axes={"p": [2, 3]})])
-    assert len(planned.cells) == 6
-    assert len({t.id for t in planned.trials}) == len(planned.trials) == 30
-
-
-def test_replicates_are_paired_across_cells():
-    planned = plan(axes={"p": [1, 2]}, seeds=[0, 3])
-    assert len({tuple((t.fold, t.seed) for t in c.trials) for c in planned.cells}) == 1
-    assert [(t.arm, t.fold, t.seed) for t in planned.trials[:4]] == [
-        ("a", 0, 0),
-        ("a", 0, 0),
-        ("b", 0, 0),
-        ("b", 0, 0),
-    ]
-
-
-def test_an_axis_of_datasets_varies_the_data():
-    manifests = {
-        n: dataclasses.replace(DATA, name=n, splits={"train": (Shard("a", 100, 1, n),)})
-        for n in ("u", "v")
-    }
-    grid = AblationGrid("s", {"a": Arm(train)}, "u", axes={"data": ["u", "v"]}, folds=5)
-    planned = make_plan(grid, manifests.__getitem__)
-    assert [c.trials[0].data.name for c in planned.cells] == ["u", "v"]
-    assert "data" not in planned.cells[0].trials[0].config
 
 
 @pytest.mark.parametrize(

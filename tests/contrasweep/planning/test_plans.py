@@ -128,25 +128,6 @@ def test_a_plan_is_complete_when_nothing_is_left(study, tmp_path):
     assert not planned.complete(records, records.finished() - {last.id})
 
 
-@pytest.mark.parametrize(
-    ("study", "says"),
-    [
-        (GRID, "3 folds x 1 seed"),
-        (dataclasses.replace(GRID, folds=None), "the test split x 1 seed"),
-        (
-            sweep(confirm_on="test", replicates={"first": 8, "step": 8, "most": 32}),
-            "search    tpe, no early stopping, seed 0, fold 0 of 3\n"
-            "budget    equal: 5 configurations an arm, 5 trials an arm\n"
-            "confirm   each arm's best on the test split, 32 fresh seeds; the table has these\n"
-            "looks     8 to 32 seeds, looks at 8, 16, 24, 32\n"
-            "trials    74: 10 of the search, 64 of the confirmation, 0 ended",
-        ),
-    ],
-)
-def test_a_plan_says_its_replicates(study, says, storage):
-    assert says in "\n".join(plan(study, storage=storage).lines({}))
-
-
 @pytest.mark.parametrize("study", [STUDY, SWEEP], ids=["grid", "sweep"])
 def test_a_plan_shows_itself_in_one_line_and_as_html(study, storage):
     plan = cs.plan(study, storage=storage)

@@ -1,6 +1,5 @@
 """Each arm's best settings: those that were confirmed, with their scores; and a study that runs them again."""
 
-import re
 from collections import defaultdict
 from dataclasses import replace
 
@@ -87,15 +86,6 @@ def test_none_and_whole_numbers_that_others_lack_are_values_of_their_settings(tm
     assert set(importance["configurations"]) == {40}, "with and without the whole number"
 
 
-def test_settings_that_only_one_arm_has_are_as_they_were_searched(tmp_path):
-    arms = {**ARMS, "more": cs.Arm("toy:train", space={"epochs": cs.Int(2, 3)})}
-    results, _ = finished(sweep(arms=arms), tmp_path, stop_after=6)
-    assert [list(best.settings) for best in results.best_settings] == [["lr"], ["lr"], ["epochs"]]
-    assert type(results.best_settings[2].settings["epochs"]) is int
-    assert "epochs: 2\n" in render(results, "yaml").decode()
-    assert re.search(r"\narm +lr +epochs  ", render(results, "text").decode())
-
-
 def test_yaml_is_a_study_of_the_confirmed_settings_on_fresh_seeds(tmp_path):
     """On the study's own seeds the settings have a score already, on the searched fold one that is too good."""
     study = sweep(
@@ -164,28 +154,6 @@ def test_a_setting_of_a_grid_that_is_best_without_a_value_has_none(tmp_path, sto
     trained(cs.plan(grid, storage=storage), tmp_path, score)
     again = yaml.safe_load(render(cs.load("g", storage=storage), "yaml"))
     assert again["arms"]["a"]["config"] == {"clip": None}
-
-
-@pytest.mark.slow
-def test_the_best_of_a_grid_is_the_best_cell_of_each_arm(tmp_path, storage):
-    grid = cs.AblationGrid(
-        "g",
-        {"a": cs.Arm("toy:train"), "b": cs.Arm("toy:train")},
-        "digits-lt",
-        axes={"lr": [0.1, 1.0]},
-    )
-    score = lambda t: t.config["lr"] if t.arm == "a" else 1 - t.config["lr"]  # noqa: E731
-    trained(cs.plan(grid, storage=storage), tmp_path, score)
-    results = cs.load("g", storage=storage)
-    assert dict(results.best()[["arm", "lr"]].to_numpy()) == {"a": 1.0, "b": 0.1}
-    assert "Best settings" not in render(results, "text").decode()  # a grid's table says it
-    assert 'id="search"' not in render(results, "html").decode()
-    assert {
-        arm: x["config"]["lr"] for arm, x in yaml.safe_load(render(results, "yaml"))["arms"].items()
-    } == {
-        "a": 1.0,
-        "b": 0.1,
-    }
 
 
 def test_a_grid_over_datasets_has_no_one_best_cell(tmp_path, storage):

@@ -11,7 +11,6 @@ from refusals import refused
 from tracked import tracked_of
 
 from contrasweep import AblationGrid, Arm, SpecError, load
-from contrasweep.cli.reports import summary
 from contrasweep.code import code_of
 from contrasweep.errors import DataError
 from contrasweep.planning.grid import make_plan
@@ -26,7 +25,7 @@ from contrasweep.results.notices import retrained
 from contrasweep.running import upkeep
 from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.code_files import write_code
-from contrasweep.storage.record import CodeRef, Record, StartRef, Status
+from contrasweep.storage.record import CodeRef, StartRef
 from contrasweep.tracking.mlflow.description import describe_run, final_tags
 
 DATA = nowhere()
@@ -108,36 +107,6 @@ def test_the_frame_has_the_promised_columns(study, tmp_path):
 )
 def test_of_another_metric_the_name_says_which_values_are_better(metric, mode, study, tmp_path):
     assert made_up(tmp_path).mode(metric) == mode
-
-
-REMEDY = "lower the learning rate, check the augmentations, or raise the temperature of a loss that has one"
-
-
-@pytest.mark.parametrize("format", ["text", "markdown", "latex", "html", "csv"])
-def test_every_format_counts_collapsed_trials_by_arm_and_cell_with_the_remedy(
-    format, study, tmp_path
-):
-    plan, records = study
-    labels = {"b": "SupCon", "batch_size": "batch size"}
-    document = records.document()
-    records.claim(dataclasses.replace(document, spec={**document.spec, "labels": labels}))
-    for trial in plan.trials:
-        stuck = trial.arm == "b" and trial.config["batch_size"] == 16
-        metrics = {"accuracy": value(trial), "seconds": 3.0, "collapsed": float(stuck)}
-        records.write(Record.of(trial, status=Status.DONE, metrics=metrics, seconds=1.5))
-    results = made_up(tmp_path)
-    said = "coincide (SupCon: 10 of 20 trials, 10 of 10 at batch size=16); " + REMEDY
-    assert [notice for notice in results.notices if notice.endswith(said)] == results.notices
-    assert said in " ".join(render(results, format).decode().split())
-    assert said in " ".join(summary(results)["notes"])
-    best = results.best().set_index("arm")["collapsed"]
-    assert (best["a"], best["b"]) == (0, 10), "the best cell of b, by its mean"
-    (pair,) = results.answer.pairs
-    assert "; b collapsed in 10 replicates, which --json names" in pair.sentence(), (
-        "half of them, which the median does not show"
-    )
-    for shown, side in ((pair.seen_from("a"), "collapsed_b"), (pair.seen_from("b"), "collapsed_a")):
-        assert len(shown.to_dict()[side]) == 10, side
 
 
 def test_a_table_says_that_trials_were_removed_until_they_come_back(study, tmp_path):
@@ -319,6 +288,24 @@ def test_a_broken_file_of_what_trials_used_or_scored_is_left_out_and_named(tmp_p
     assert results.items(first) == {} and len(results.items(planned.trials[1].id)) == 1
     system, items = results.broken_notes()
     assert "system.parquet is broken" in system and "items.parquet is broken" in items
+
+
+@pytest.mark.parametrize(
+    "axis", ["lost", "missing", "collapsed", "weight", "n", "mean", "best", "a", "self"]
+)
+def test_an_axis_with_the_name_of_a_column_keeps_its_cells_and_its_labels(tmp_path, axis):
+    grid = AblationGrid("s", {arm: Arm(train) for arm in "ab"}, "d", axes={axis: [1, 2]}, folds=5)
+    score = lambda t: 0.1 * t.config[axis] + int(t.id[:4], 16) / 1e7  # noqa: E731
+    trained(make_plan(grid, lambda name: DATA), tmp_path, score)
+    results = load("s", storage=str(tmp_path))
+    assert [cell.n for cell in results.table().cells.values()] == [5, 5, 5, 5]
+    for shown, labels in (
+        (results.table().to_frame(), ["1", "1", "2", "2"]),
+        (results.table().comparisons(), ["1", "2"]),
+        (results.versus("a", "b").to_frame()[1:], ["1", "2"]),
+        (results.best(), [2, 2]),
+    ):
+        assert list(shown[f"axis.{axis}" if f"axis.{axis}" in shown else axis]) == labels
 
 
 def test_an_arm_without_a_finished_trial_has_no_network(tmp_path):

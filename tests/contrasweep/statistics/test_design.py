@@ -17,7 +17,6 @@ from scipy import stats
 from contrasweep.errors import SpecError
 from contrasweep.planning.power import EarlierNoise, earlier_noise, noise_of
 from contrasweep.statistics.comparison import (
-    MISSING,
     ONE_SEED,
     judge,
     judged_comparisons,
@@ -35,7 +34,7 @@ from contrasweep.statistics.design import (
     contrast,
     contrast_over_items,
 )
-from contrasweep.statistics.evidence import Gaps, collapsed, paired_evidence
+from contrasweep.statistics.evidence import collapsed, paired_evidence
 from contrasweep.statistics.family import Family, family_size, pairs_of
 from contrasweep.storage.record import Status
 from contrasweep.storage.records import StudyRecords
@@ -329,120 +328,6 @@ def compared(evidence):
     return comparison
 
 
-def verdict(a, b, **gaps):
-    return judge([evidence_of(a, b, **gaps)], Family(1))[0]
-
-
-@pytest.mark.parametrize(
-    ("shift", "margin", "direction", "relevance", "words"),
-    [
-        (0.05, 0.01, "better", "above", "A is better than B and it matters: +0.0"),
-        (-0.05, 0.01, "worse", "above", "A is worse than B and it matters: -0.0"),
-        (0.004, 0.01, "better", "below", "A is better than B, by less than matters: +0.00"),
-        (0.01, 0.01, "better", "unclear", "A is better than B, unclear whether it matters: +0.0"),
-        (0.0, 0.01, "not sure", "below", "A and B are equivalent: "),
-        (0.0, 0.0001, "not sure", "unclear", "A against B is undecided: "),
-        (0.05, None, "better", None, "A is better than B: +0.0"),
-        (0.0, None, "not sure", None, "A against B is undecided: "),
-    ],
-)
-def test_a_verdict_has_a_direction_and_a_relevance(shift, margin, direction, relevance, words):
-    rng = default_rng(0)
-    b = rng.normal(0.8, 0.01, 12)
-    comparison = compare_paired(b + shift + rng.normal(0, 0.002, 12), b, smallest_difference=margin)
-    assert (comparison.direction, comparison.relevance) == (direction, relevance)
-    row = comparison.to_dict()
-    assert (row["direction"], row["relevance"], row["verdict"]) == (
-        direction,
-        relevance,
-        comparison.verdict,
-    )
-    assert str(comparison).startswith(words)
-    if direction != "not sure":
-        said = words.removeprefix("A is ").replace(" than B", "").partition(":")[0]
-        assert comparison.verdict == said and str(comparison) in comparison._repr_html_()
-    turned = comparison.reversed()
-    assert (turned.relevance, turned.reversed().verdict) == (relevance, comparison.verdict)
-    assert turned.direction == {"better": "worse", "worse": "better"}.get(direction, direction)
-
-
-def test_an_arm_that_fails_in_half_of_its_seeds_is_not_better():
-    rng = default_rng(1)
-    a = np.full(12, 0.85)
-    b = rng.normal(0.8, 0.01, 12)
-    a[6:] = np.nan
-    judged = verdict(a, b, failed_a=range(6, 12))
-    assert judged.verdict == "undecided" and judged.gaps_decide
-    assert verdict(b, a, failed_b=range(6, 12)).verdict == "undecided"
-    assert (
-        verdict(b - 0.2, np.where(np.isnan(a), np.nan, b), failed_b=range(6, 12)).verdict
-        == "undecided"
-    )
-
-
-def test_one_failure_of_twelve_changes_no_clear_verdict():
-    b = default_rng(2).normal(0.8, 0.01, 12)
-    a = b + 0.05
-    a[0] = np.nan
-    assert verdict(a, b, failed_a=[0]).verdict == "better"
-    assert verdict(b, a, failed_b=[0]).verdict == "worse"
-
-
-def test_a_replicate_that_is_missing_for_a_cause_outside_the_method_is_no_loss():
-    rng = default_rng(2)
-    b = rng.normal(0.8, 0.01, 8)
-    a = b + rng.normal(0.02, 0.01, 8)
-    a[0] = np.nan
-    lost = verdict(a, b, failed_a=[0])
-    assert lost.verdict == "undecided" and lost.gaps_decide
-    evidence = evidence_of(a, b, missing_a=[0])
-    seven = evidence_of(a[1:], b[1:])
-    comparison, of_seven = compared(evidence), compared(seven)
-    assert comparison.verdict == "better" and comparison.difference == of_seven.difference
-    assert evidence.gaps == Gaps(planned=8, missing_a=1)
-    assert "(a is missing in 1 of 8)" in comparison.sentence("a", "b")
-    assert MISSING in comparison.notes
-    assert "(a is missing in 1 of 8)" in comparison.reversed().sentence("b", "a")
-    assert comparison.reversed().to_dict()["missing_b"] == 1
-
-
-def test_no_verdict_rests_on_what_is_missing_having_been_no_worse_than_the_rest():
-    b = np.full(16, 0.8)
-    rng = default_rng(0)
-    a = np.sort(b + rng.normal(0.004, 0.01, 16))
-    gone = [0, 1, 2]  # the three worst
-    with_all, without = (judge([evidence_of(x, b[: len(x)])], Family(1))[0] for x in (a, a[3:]))
-    assert (with_all.verdict, without.verdict) == ("undecided", "better")
-    a[gone] = np.nan
-    evidence = evidence_of(a, b, missing_a=gone)
-    seen = a[3:]
-    d = a[3:] - b[3:]
-    bad = np.concatenate([np.full(3, seen.mean() - math.sqrt(3) * seen.std(ddof=1) - 0.8), d])
-    assert evidence.a_loses.values == pytest.approx(bad) and evidence.b_loses is None
-    comparison = compared(evidence)
-    assert comparison.verdict == "undecided" and comparison.difference == pytest.approx(d.mean())
-    assert "bad scores where it is missing would change the verdict" in comparison.sentence()
-
-
-@pytest.mark.parametrize(
-    ("own", "other"), [("missing", "missing"), ("missing", "failed"), ("failed", "failed")]
-)
-def test_a_replicate_that_neither_arm_has_counts_as_no_bad_luck(own, other):
-    a = np.array([np.nan, np.nan, 0.7, 0.8, 0.9, 0.8])
-    b = np.array([0.8, np.nan, 0.8, 0.8, 0.7, 0.7])
-    lost = {"missing": [0], "failed": []}
-    lost[own] = [*lost[own], 1]
-    ours, theirs = (
-        {f"{kind}_{arm}": seeds for kind, seeds in lost.items()} | {f"{other}_{rival}": [1]}
-        for arm, rival in ("ab", "ba")
-    )
-    evidence, turned = evidence_of(a, b, **ours), evidence_of(b, a, **theirs)
-    gap = a[2:].mean() - a[2:].std(ddof=1) - 0.8  # of one that is gone, not two
-    assert (evidence.a_loses.values[0], turned.b_loses.values[0]) == pytest.approx((gap, -gap))
-    assert (evidence.b_loses is None) == (turned.a_loses is None) == (other == "missing")
-    assert len(evidence.a_loses.values) == len(turned.b_loses.values) == 5
-
-
 def test_a_difference_of_rounding_is_a_tie():
     evidence = evidence_of(np.full(8, 0.1 + 0.2), np.full(8, 0.3))
     assert not np.any(evidence.common.values)
@@ -512,35 +397,6 @@ def test_how_deep_a_rival_collapsed_tells_how_deep_an_arm_of_a_metric_without_bo
     assert gone.collapse_depth == pytest.approx(8, abs=0.1)
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "margin", "begins", "whose"),
-    [
-        (0.92, 0.89, None, "ours is better than theirs", "ours"),
-        (0.89, 0.92, None, "ours is worse than theirs", "theirs"),
-        (0.92, 0.92, 0.01, "ours and theirs are equivalent", "either"),
-    ],
-)
-def test_a_verdict_of_means_that_unseen_collapses_could_overturn_says_so(
-    a, b, margin, begins, whose
-):
-    noise = np.tile([1e-3, -1e-3], 4)
-
-    def sentence(a, b, bounds=(0.0, 1.0), **changed):
-        evidence = replace(evidence_of(a + noise, np.full(8, b)), **changed)
-        [told] = judged_comparisons([evidence], Family(1, margin=margin), "max", bounds=bounds)
-        assert told.decided
-        return told.sentence("ours", "theirs")
-
-    said = sentence(a, b)
-    assert said.startswith(begins)
-    assert said.endswith(
-        f"; up to 31% of the trials of {whose} may collapse unseen, which would change this"
-    )
-    assert "unseen" not in sentence(a, b, bounds=None) + sentence(
-        a, b, collapsed_a=("seed 3",)
-    ) + sentence(a, b, collapsed_b=("seed 3",)) + sentence(0.9, 0.2)
-
-
 def test_a_copy_of_an_arm_makes_the_p_of_the_others_no_larger_and_stays_undecided():
     d = np.arange(1, 9) / 100
     same = np.arange(8.0)  # a copy of an arm; its replicates are none of each other
@@ -590,52 +446,6 @@ def test_each_earlier_look_multiplies_p_by_four():
         judged = judge([evidence], Family(1), looks=[looks])[0]
         assert judged.p_value == judged.looked_p == pytest.approx(4**looks * plain.p_value)
         assert judged.low < plain.low and judged.high > plain.high
-
-
-def test_a_replicate_that_one_arm_failed_and_the_other_misses_is_a_loss_still():
-    a = np.arange(12) / 1000 + 0.85
-    b = np.full(12, 0.8)
-    a[:6], b[:6] = np.nan, np.nan
-    assert verdict(a, b, failed_a=range(6), missing_b=range(6)).gaps_decide
-    assert verdict(a, b, missing_a=range(6), missing_b=range(6)).verdict == "better"
-
-
-def test_a_verdict_waits_for_what_is_still_to_run():
-    b = default_rng(4).normal(size=10)
-    a = b + 5
-    a[9] = np.nan
-    judged = verdict(a, b)
-    assert judged.verdict == "undecided" and judged.gaps_decide and judged.raw_p < 0.05
-    assert judged.p_value == 1 and (judged.low, judged.high) == (-math.inf, math.inf)
-
-
-def test_every_mean_is_over_the_same_cells():
-    """Cell two is 0.3 harder; a lacks it in one seed, which must not raise a's mean."""
-    rng = default_rng(5)
-    one, two = (rng.normal(level, 0.01, (2, 6)) for level in (0.8, 0.5))
-    two[0, 0] = np.nan
-    rows = pd.concat([pairs(*one, cell="one"), pairs(*two, cell="two", failed_a=[0])])
-    result = paired_evidence(rows.reset_index(drop=True), Design(seeds=6))
-    expected = ((one[0] - one[1]) + (two[0] - two[1]))[1:].mean() / 2
-    assert result.common.difference == pytest.approx(expected) and result.common.n == 5
-    assert result.gaps == Gaps(failed_a=1, planned=12) and result.a_loses.n == 6
-
-
-def test_a_loss_is_as_large_as_the_largest_difference_of_its_cell():
-    """Differences of cell one are ten times those of cell two, in which `a` fails."""
-    one = np.array([0.1, 0.2, 0.3, 0.4])
-    two = np.array([0.01, 0.04, 0.02, np.nan])
-    rows = pd.concat(
-        [pairs(one, np.zeros(4), cell="one"), pairs(two, np.zeros(4), cell="two", failed_a=[3])]
-    )
-    result = paired_evidence(rows.reset_index(drop=True), Design(seeds=4))
-    assert sorted(result.a_loses.values) == pytest.approx(
-        sorted([0.055, 0.12, 0.16, (0.4 - 0.04) / 2])
-    )
-
-
-def test_no_replicate_in_common_is_no_evidence():
-    assert evidence_of([1.0, np.nan], [np.nan, 1.0], failed_a=[1], failed_b=[0]) is None
 
 
 # One analysis: verdict, interval and p

@@ -4,10 +4,8 @@ in full)."""
 import dataclasses
 import json
 import math
-from itertools import product
 
 import numpy as np
-import pandas as pd
 import pytest
 from benchmarks.paired import compare_paired
 from hypothesis import given, settings
@@ -15,9 +13,7 @@ from hypothesis import strategies as st
 from numpy.random import default_rng
 from scipy import stats
 
-from contrasweep.statistics.comparison import judged_comparisons
 from contrasweep.statistics.design import Design, contrast
-from contrasweep.statistics.evidence import COPIES_HINT, paired_evidence
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.power_of_designs import PlannedPower, detectable_effect, power, t_power
 from contrasweep.statistics.resampling import sign_flip_interval, sign_flip_p
@@ -76,17 +72,6 @@ def test_swapping_the_sides_turns_everything_round(d, fraction):
 # Degenerate and bad input
 
 
-def test_identical_arms_are_undecided_for_ever():
-    comparison = compare_paired(FOLDS_A, FOLDS_A, train_fraction=0.8)
-    assert (comparison.difference, comparison.p_value) == (0, 1)
-    assert comparison.low == -comparison.high == -np.inf, "five equal differences refute nothing"
-    assert comparison.verdict == "undecided"
-    assert (
-        str(comparison)
-        == "A against B is undecided: all values are equal, as if both arms trained the same."
-    )
-
-
 def test_a_constant_difference_is_no_certainty():
     a = np.linspace(0.1, 0.7, 6)
     comparison = compare_paired(a + 0.1, a, train_fraction=0.8)
@@ -99,45 +84,6 @@ def test_a_constant_difference_is_no_certainty():
     assert unpaired.p_value() == 2 / 2**3
     few = compare_paired(a[:3] + 0.1, a[:3], train_fraction=0.8)
     assert str(few).endswith("p = 0.25, the same in every replicate, so that there is no interval.")
-
-
-@pytest.mark.parametrize("seeds", [1, 2])
-@pytest.mark.parametrize("folds", [1, 12])
-@pytest.mark.parametrize("gain", [0.1, 0.0])
-def test_copies_of_one_run_give_no_verdict(gain, folds, seeds):
-    """A method that ignores its seed, its fold or both would else be as sure as it has copies."""
-    seeds = seeds if folds > 1 else 12
-    pairs = pd.DataFrame(product(range(folds), range(seeds)), columns=["fold", "seed"])
-    pairs = pairs.assign(cell="", failed_a=False, failed_b=False)
-    # Seeds tell when there are folds, which do not.
-    pairs = pairs.assign(a=0.8 + gain + 0.01 * pairs["seed"] * (folds > 1), b=0.8)
-    if folds == 1:
-        pairs["fold"] = None
-    design = Design(folds=folds if folds > 1 else None, seeds=seeds)
-    for margin in (None, 0.5):
-        evidence = paired_evidence(pairs, design)
-        (judged_,) = judged_comparisons([evidence], Family(1, 0.05, margin), "max", decisive=True)
-        assert (judged_.verdict, judged_.p_value) == ("undecided", 1.0)
-        assert judged_.sentence().endswith(COPIES_HINT)
-    # One value that differs is noise, of which more is known.
-    noisy = paired_evidence(pairs.assign(a=pairs["a"] + 0.001 * (pairs.index == 0)), design)
-    assert noisy is not None and not noisy.constant
-
-
-def test_one_replicate_says_nothing_and_two_have_a_wide_interval():
-    two = compare_paired([0.9, 0.8], [0.5, 0.6])
-    assert two.low < 0 < two.high and two.test == "t-test"
-    comparison = compare_paired([0.9], [0.1])
-    assert (comparison.verdict, comparison.p_value) == (
-        "undecided",
-        1,
-    )
-    assert comparison.high == -comparison.low == math.inf
-    assert (
-        str(comparison)
-        == "A against B is undecided: +0.8; one replicate tells nothing about noise."
-    )
-    json.dumps(comparison.to_dict(), allow_nan=False)
 
 
 # By simulation, short
