@@ -78,8 +78,9 @@ ATTEMPTS = f"{TESTS}/running/worker/test_attempts.py"
 CHECKPOINTS = f"{TESTS}/running/worker/test_checkpoint_writer.py"
 DESIGN = f"{TESTS}/statistics/test_design.py"
 STATISTICS = f"{TESTS}/statistics/test_statistics.py"
-EXAMPLE = f"{TESTS}/statistics/test_documented_example.py"
-VERDICTS = f"{TESTS}/results/test_verdicts.py"
+SESSION = "tests/transcripts/test_transcripts.py::test_a_session_prints_what_it_printed"
+EXAMPLE = f"{SESSION}[documented]"
+VERDICTS = f"{SESSION}[verdicts]"
 PLAN = f"{TESTS}/planning/test_plan.py"
 GROUP_SEQUENTIAL = f"{TESTS}/statistics/test_group_sequential.py"
 PRUNERS = f"{TESTS}/tuning/test_pruners.py"
@@ -254,13 +255,13 @@ MUTANTS = (
             "a lost host is a loss",
             "return self not in (Cause.METHOD, Cause.TIME_LIMIT)",
             "return False",
-            f"{VERDICTS} -k one_trial_of_eight",
+            VERDICTS,
         ),
         (
             "a time limit is no loss",
             "return self not in (Cause.METHOD, Cause.TIME_LIMIT)",
             "return self is not Cause.METHOD",
-            f"{VERDICTS} -k one_trial_of_eight",
+            VERDICTS,
         ),
     ),
     *_mutants(
@@ -714,7 +715,7 @@ MUTANTS = (
     *_mutants(
         "statistics",
         f"{PLATFORM}/statistics/comparison.py",
-        DESIGN,
+        f"{DESIGN} {VERDICTS}",
         (
             "better and worse are turned round",
             'return "better" if mode == "max" else "worse"',
@@ -735,7 +736,7 @@ MUTANTS = (
     *_mutants(
         "pairing",
         f"{PLATFORM}/statistics/evidence.py",
-        DESIGN,
+        f"{DESIGN} {VERDICTS}",
         (
             "a failure helps its arm",
             'worse = -1.0 if mode == "max" else 1.0',
@@ -781,7 +782,7 @@ MUTANTS = (
             "what fits no host is a loss",
             "missing = outside | np.isin(status, UNFIT)",
             "missing = outside",
-            f"{VERDICTS} -k one_trial_of_eight",
+            VERDICTS,
         ),
         (
             "pairs are by position",
@@ -976,7 +977,7 @@ def misplaced(root: Path = ROOT) -> list[str]:
         lines += [
             f"{mutant.what}: no {t}"
             for t in mutant.tests
-            if t.startswith("tests/") and not (root / t).exists()
+            if t.startswith("tests/") and not (root / t.partition("::")[0]).exists()
         ]
     return lines
 
