@@ -259,11 +259,12 @@ def without_crop(policy: Policy | Transform) -> Policy | Transform:
 def draw(
     policy: Policy | Transform, n: int, channels: int, generator: "torch.Generator"
 ) -> Draws | ExternalDraws:
-    """Draw the random numbers of a view of each of `n` images with so many channels; `apply` computes the views.
+    """Draw the random numbers of a view for each of `n` images with `channels` channels; `apply` computes the views.
 
     For each image 12 numbers are drawn, for crop, flip, rotation and colours, whether or not the policy uses them. So
-    two policies differ in what they do and not in their luck. A policy with blur or solarisation draws 3 more after
-    them. For a user's own transform one number is drawn for each image, the seed of its view.
+    with the same generator two policies get the same numbers: of two images, the same one is flipped under both. A
+    policy with blur or solarisation draws 3 more after them. For a user's own transform one number is drawn for each
+    image, the seed of its view.
     """
     if not isinstance(policy, Policy):
         return ExternalDraws(policy, torch.randint(2**62, (n,), generator=generator))
@@ -300,8 +301,9 @@ def draw(
 def apply(images: ImageBatch, draws: Draws | ExternalDraws) -> ImageBatch:
     """Return the drawn view of each image; values are in [0, 1] before and after.
 
-    There are three deviations from torchvision. Brightness, saturation and hue are one linear map (hue turns in YIQ,
-    not HSV). Contrast comes last. Values are clamped once at the end rather than after each of the four.
+    Colours deviate from torchvision's ColorJitter in three ways. Brightness, saturation and hue are one linear map (hue
+    turns in YIQ, not HSV). Contrast comes last. Values are clamped once at the end, where torchvision clamps them after
+    each of brightness, contrast, saturation and hue.
     """
     if isinstance(draws, ExternalDraws):
         return draws.apply(images)

@@ -94,9 +94,9 @@ class ExternalEncoder(External):
 
     @functools.cached_property
     def settings(self) -> type:
-        """A class with a field for each parameter, which are all that the encoder takes after the shape.
+        """A class with a field for each parameter that the encoder's function takes after the shape of the images.
 
-        An encoder that takes `**kwargs` may be given any further parameter.
+        If the function takes `**kwargs`, the class accepts any further parameter.
         """
         # `after=None` selects the keyword-only parameters: our functions for torchvision and timm, which are partial
         # objects, have no others to set.
@@ -212,7 +212,11 @@ def check_encoder(encoder: Component, projection: Component, shape: Shape) -> No
 
 
 def _output(module: "nn.Module", values: Tensor, place: str, name: str) -> Tensor:
-    """Return what a module gives for `values`; `SpecError` at `place` where it is lazy, fails or gives no tensor."""
+    """Return the output tensor of `module` for the input `values`.
+
+    `SpecError`, at the setting `place`, where the module has lazy weights, raises an error or returns no tensor. The
+    error calls the module `name`.
+    """
     if any(map(torch.nn.parameter.is_lazy, module.parameters())):
         rule = "a lazy module has no weights before its first batch, and an optimizer needs them"
         raise SpecError(rule, place=place, value=name)

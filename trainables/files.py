@@ -43,9 +43,10 @@ def with_digest_of_weights(component: Component) -> Component:
 
 
 def require_digest(dataset: Manifest, name: str, digest: str, setting: str) -> None:
-    """Raise `DataError` where the dataset that a `setting` calls `name` has not the digest that it was planned with.
+    """Raise `DataError` where a dataset's digest does not begin with `digest`.
 
-    A `digest` of "", which stands before the plan, is that of any dataset.
+    That is the digest with which the study was planned. `name` is that of the dataset in the setting `setting`; both
+    are for the message. With `digest` "" any dataset passes: before a study is planned there is none to compare with.
     """
     if not dataset.digest.startswith(digest):
         raise DataError(

@@ -185,9 +185,10 @@ class Images:
         return len(self.labels)
 
     def views(self, rows: Rows, crops: Sequence["Crops"]) -> list[Float[Tensor, "k c h w"]]:
-        """Return the images of these rows in [0, 1] before augmentation, one tensor for each of `crops`, so each view.
+        """Return the images of these rows in [0, 1] before augmentation: a list with one tensor for each view.
 
-        Images are whole here (`CroppedImages` cuts them), so all views are the same tensor.
+        `crops` has an entry for each view. It is not used, since images are whole here: the list has the same tensor
+        for each view. `CroppedImages` cuts them.
         """
         return [self.take(rows).float().div_(255)] * len(crops)
 
@@ -195,13 +196,13 @@ class Images:
         """Return the images of these rows, on the device."""
         return self.pixels[rows.to(self.device)]
 
-    def stretches(self) -> Iterator[Pixels]:
-        """Yield all images in their order, on the device; here in one stretch."""
+    def blocks(self) -> Iterator[Pixels]:
+        """Yield all images in their order, on the device, as a single block."""
         yield self.pixels
 
     def moments(self) -> Moments:
         """Return `moments` of all images."""
-        return moments(self.stretches())
+        return moments(self.blocks())
 
 
 class StreamedImages(Images):
@@ -228,18 +229,22 @@ class StreamedImages(Images):
         self.part.read(IMAGE, rows.cpu().numpy(), host.numpy())
         return host.to(self.device, non_blocking=True).permute(0, 3, 1, 2).contiguous()
 
-    def stretches(self) -> Iterator[Pixels]:
-        """Yield all images in their order, a block at a time."""
+    def blocks(self) -> Iterator[Pixels]:
+        """Yield all images in their order, a block at a time, on the device."""
         # A block has as many values as two views that are augmented at once.
         step = max(1, 2 * VALUES_AT_ONCE["cpu"] // int(np.prod(self.shape)))
         for rows in torch.split(torch.arange(len(self)), step):
             yield self.take(rows)
 
     def moments(self) -> Moments:
-        """Return `moments`, computed once on a node, since this reads every image; kept there as `moments_name`."""
+        """Return `moments` of all images.
+
+        They are computed once on a node, because this reads every image. The node's cache keeps them under
+        `moments_name` for other trials.
+        """
         mean, std = self.part.once_per_node(
             self.moments_name,
-            lambda: np.stack([moment.cpu().numpy() for moment in moments(self.stretches())]),
+            lambda: np.stack([moment.cpu().numpy() for moment in moments(self.blocks())]),
         )
         return torch.tensor(mean).to(self.device), torch.tensor(std).to(self.device)
 
@@ -269,9 +274,10 @@ class CroppedImages(StreamedImages):
         return self._cut(rows, [lambda height, width, place: centre_box(height, width)])[0]
 
     def _cut(self, rows: Rows, boxes: Sequence[Box]) -> list[Pixels]:
-        """Decode each row's image once and cut each of `boxes` from it, functions of (height, width, place).
+        """Return for each view a tensor [k c side side] with one part of each row's image, which is decoded only once.
 
-        Returns one tensor of squares for each box.
+        `boxes` has for each view a function (height, width, place) -> (top, left, height, width) of the part. The first
+        two arguments are the size of the stored image; `place` is the index of the image in `rows`.
         """
         crops_by_view = [np.empty((len(rows), *self.shape), np.uint8) for _ in boxes]
         file = self.part.file(IMAGE)
@@ -290,19 +296,19 @@ class CroppedImages(StreamedImages):
         return [torch.from_numpy(view).to(self.device) for view in crops_by_view]
 
 
-def moments(stretches: Iterable[Pixels]) -> Moments:
+def moments(blocks: Iterable[Pixels]) -> Moments:
     """Return mean and standard deviation of each channel over all images together, of values in [0, 1].
 
-    The deviation is 1 for a channel that never varies. Both come from sums of integers, which are the same on every
-    device and in any order.
+    The images come in `blocks`. The deviation is 1 for a channel that never varies. Both come from sums of integers,
+    which are the same on every device and in any order.
     """
     # For each channel: the number of values, their sum, and the sum of their squares.
     n = 0
     totals: Any = 0
     squares: Any = 0
-    for stretch in stretches:
-        for block in torch.split(stretch, max(1, SUMMED_AT_ONCE // stretch[0].numel())):
-            values = block.int()
+    for block in blocks:
+        for pixels in torch.split(block, max(1, SUMMED_AT_ONCE // block[0].numel())):
+            values = pixels.int()
             n += values[:, 0].numel()
             totals += values.sum((0, 2, 3), dtype=torch.int64)
             squares += (values * values).sum((0, 2, 3), dtype=torch.int64)
@@ -345,9 +351,10 @@ def _cutters() -> ThreadPoolExecutor:
 def open_images(
     part: Part, device: "torch.device", resident_gib: float, view_size: int = 0
 ) -> Images:
-    """Return the images of `part`: whole on the device up to `resident_gib` GiB, streamed from the cache above.
+    """Return the images of `part`: all of them on the device if they take at most `resident_gib` GiB there.
 
-    With a `view_size` above 0 they are cut to squares of so many pixels; see `CroppedImages`.
+    Larger datasets are streamed from the node's cache, batch by batch. With a `view_size` above 0 images are cut to
+    squares of so many pixels; see `CroppedImages`.
     """
     if view_size:
         return CroppedImages(part, device, view_size)
@@ -368,11 +375,14 @@ class Normalise:
         return (values - self.mean).div_(self.std).contiguous(memory_format=torch.channels_last)
 
     def chunks(
-        self, stretches: Iterable[UInt8[Tensor, "_ c h w"]], rows: int
+        self, blocks: Iterable[UInt8[Tensor, "_ c h w"]], rows: int
     ) -> Iterator[Float[Tensor, "_ c h w"]]:
-        """Yield stored images, which come in stretches, as normalised ones on the device, at most `rows` at a time."""
-        for stretch in stretches:
-            for pixels in torch.split(stretch, rows):
+        """Yield stored images as normalised ones on the device, at most `rows` images at a time.
+
+        The stored images are uint8 [n c h w], in `blocks` of any number of images.
+        """
+        for block in blocks:
+            for pixels in torch.split(block, rows):
                 yield self(pixels.to(self.mean.device).float() / 255)
 
 
@@ -508,10 +518,11 @@ def _batches_of_group(
     size: int,
     normalise: Normalise | None,
 ) -> Generator[Viewed]:
-    """Yield the batches of a group of `rows`, `size` rows each, and the rows of each batch.
+    """Yield (views, rows of the images) for each batch of a group of images that were augmented together.
 
-    Each of `pieces` has one tensor for each view, with some of the group's rows. A group in several pieces is one
-    batch.
+    `rows` are those of the group. `pieces` are the group's augmented images, each piece a tensor per view. A group in a
+    single piece is cut into batches of `size` images. A group in several pieces is one batch, which was too large to be
+    augmented at once; the batch has all its pieces.
     """
     # For each view its tensor in each piece.
     tensors_of_views = list(zip(*pieces, strict=True))

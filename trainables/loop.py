@@ -40,10 +40,14 @@ KEPT_OF_GUARD = ("nonfinite_steps", "warned", "below_zero", "untrained")
 class Guard:
     """Takes only the optimiser steps whose loss and gradient are finite; counts the others as `nonfinite_steps`.
 
-    `warned`: whether a method has said already that its trial is stuck. `below_zero`: whether a step had negatives with
-    a cosine below 0, without which OCL is SCL. `untrained`: whether no epoch so far has had a gradient and changed a
-    weight. All are kept in the checkpoint. `remedy` is advice for a trial that diverges: it names settings that the
-    trial has.
+    It also remembers three facts about the training so far:
+
+    - `warned`: the warning that all embeddings have collapsed was given already;
+    - `below_zero`: a step had a negative with a cosine below 0, without which the loss OCL equals SCL;
+    - `untrained`: no epoch has had a gradient and changed a weight yet.
+
+    A checkpoint keeps them and the count. `remedy` is advice for a trial that diverges, such as `lower learning_rate
+    (0.5)`; of the temperature it speaks only if `loss` has one.
     """
 
     def __init__(self, learning_rate: float, loss: Component | None = None) -> None:
@@ -92,9 +96,9 @@ class Guard:
             raise FloatingPointError(f"{rule}: {self.remedy}")
 
     def means(self, measured: list[Tensor], epoch: int) -> dict[str, float]:
-        """Return the means of `loss` and `grad_norm` over the steps of an epoch that were taken.
+        """Return `loss` and `grad_norm`: the means over the steps of an epoch that were taken.
 
-        `measured` has a tensor [loss, norm] of each. Raises what `require_steps` raises.
+        `measured` has a tensor [loss, gradient norm] for each of these steps. Raises what `require_steps` raises.
         """
         self.require_steps(len(measured), epoch)
         loss, norm = torch.stack(measured).double().mean(0).tolist()
@@ -202,7 +206,10 @@ class Trained:
         return outputs
 
     def warn_if_stuck(self, metrics: Mapping[str, float], epoch: int) -> None:
-        """Warn the first time that `metrics`, those of `diagnostics.of_batch` after `epoch`, say that all collapsed."""
+        """Warn that all embeddings have collapsed, the first time that `collapsed` is 1 in `metrics`.
+
+        `metrics` are those that `diagnostics.of_batch` returned after `epoch`.
+        """
         if metrics.get("collapsed") and not self.guard.warned:
             self.guard.warned = True
             log.warning(
@@ -320,7 +327,11 @@ def _sum_of_squared_weights(method: Method) -> float | None:
 
 
 def _due(epoch: int, every: int) -> bool:
-    """Whether something is due after this epoch that comes `every` so many epochs; 0: at the end only, so not here."""
+    """Whether `epoch` is one of those after which an action is due that is done once in `every` epochs.
+
+    With `every` 3 these are epochs 3, 6, 9, ... With 0 it is done only after the last epoch: the answer is always
+    False.
+    """
     return every > 0 and epoch % every == 0
 
 

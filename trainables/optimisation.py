@@ -75,9 +75,9 @@ class Optimizer(Protocol):
 
 
 class _Momentum:
-    """Momentum, which SGD and LARS share: each parameter has a velocity, a decaying sum of its gradients.
+    """A base class of SGD and LARS: each parameter has a velocity, a decaying sum of its gradients.
 
-    `states` is what `optimizer_states` returns of the class.
+    `states` is the number of tensors that are kept for each parameter: the velocity alone.
     """
 
     states: ClassVar[float] = 1.0
@@ -430,7 +430,7 @@ def separate_gradients(
 
 
 class TrainingSettings:
-    """A base class of settings of methods that train one network: what follows from these fields, which all have."""
+    """A base class of the settings of methods that train one network; its properties follow from the fields below."""
 
     encoder: Component
     projection: Component
@@ -443,15 +443,18 @@ class TrainingSettings:
 
     @property
     def network_text(self) -> str:
-        """Encoder and head with their parameters as text, under which a network's memory and counts are kept."""
+        """Encoder and head with their parameters as text: two JSON objects, such as `{"name":"mlp","width":256}`.
+
+        A plan looks up by this text how much memory and work a step of the network takes.
+        """
         return " ".join(
             canonical.dumps(part.to_plain()) for part in (self.encoder, self.projection)
         )
 
     def build_network(self, shape: Any) -> "nn.Sequential":
-        """Build encoder and head for this shape of images, or number of words.
+        """Build encoder and head, initialised from torch's global generator.
 
-        They are initialised from torch's global generator.
+        `shape` is what the encoder is built for: the shape of an image, or for texts the number of word indices.
         """
         encoder = self.encoder.build(shape)
         return nn.Sequential(encoder, self.projection.build(encoder.dim))
@@ -463,7 +466,10 @@ class TrainingSettings:
 
     @property
     def evaluated_rows(self) -> int:
-        """Images or texts of a forward pass in an evaluation, at most: so it needs less memory than training does."""
+        """How many images or texts an evaluation passes through the network at once: 4 batches, but 1024 at most.
+
+        An evaluation keeps nothing for a backward pass, so with these it needs less memory than a training step.
+        """
         return min(1024, 4 * self.batch_size)
 
     def check_batch(self, rows: int) -> None:
@@ -477,7 +483,10 @@ class TrainingSettings:
             )
 
     def workload(self, rows: int) -> MutableConfig:
-        """Return the fields of a `Workload` that follow from the settings, for a training part of so many `rows`."""
+        """Return those fields of a `Workload` that follow from the settings alone, as keywords.
+
+        `rows` is the number of rows of the training part, from which the number of steps follows.
+        """
         return {
             "optimizer_states": optimizer_states(self.optimizer),
             "precision": self.precision,
@@ -505,7 +514,10 @@ class Schedule:
 
     @classmethod
     def of(cls, settings: Any, per_epoch: int, **options: Any) -> "Schedule":
-        """Return the schedule of a method's `settings`, for epochs of `per_epoch` steps; `options` are fields."""
+        """Return the schedule of a method's `settings`, for epochs of `per_epoch` steps.
+
+        `options` are further fields of `Schedule`, such as `constant`.
+        """
         # A warm-up leaves one epoch at least for the cosine.
         warmup = min(settings.warmup_epochs or 0, settings.epochs - 1) * per_epoch
         return cls(settings.learning_rate, settings.epochs * per_epoch, warmup, **options)

@@ -26,6 +26,6 @@ def test_an_encoder_embeds_raw_images_as_in_its_trial(digits, tmp_path, evaluate
             module(pixels)
             for pixels in torch.split(run.test.pixels, min(1024, 4 * run.settings.batch_size))
         ]
-    assert torch.equal(torch.cat(rows), run.embed(run.test.stretches()))
+    assert torch.equal(torch.cat(rows), run.embed(run.test.blocks()))
     assert rows[0].shape[1] == (32 if evaluate_on == "features" else 128)
     assert not module.training

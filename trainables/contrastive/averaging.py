@@ -53,7 +53,7 @@ class Averaged:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Update the average after a step of the model."""
+        """Move each averaged weight towards the model's present one, after a step of the model's optimizer."""
         self.follower.update(self.source, self.decay)
         for copied, current in zip(self.model.buffers(), self.source.buffers(), strict=True):
             copied.copy_(current)

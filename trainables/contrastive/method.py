@@ -43,7 +43,7 @@ from contrasweep.trial import Trial
 
 @dataclass(frozen=True)
 class StepForReport:
-    """Loss and batch of a step, as the report needs them."""
+    """One training step, as the report on it needs it: its loss without graph, its batch, and its counts."""
 
     loss: Tensor
     embeddings: Tensor
@@ -106,7 +106,11 @@ class Contrastive(loop.Trained):
         self.guard = loop.Guard(settings.learning_rate, loss_in_use)
 
     def _initial_network(self) -> nn.Sequential:
-        """Return the network on the device, with new weights or with the encoder that the trial starts from."""
+        """Return the network on the device, with new random weights.
+
+        If the trial starts from the checkpoint of another trial (`start_folder`), the encoder has the weights of that
+        checkpoint.
+        """
         # Seeded here, so that the initial weights depend on nothing that was drawn before.
         seeding.reseed(*self.key, "weights")
         model = network(self.settings, self.train.shape)
@@ -180,9 +184,10 @@ class Contrastive(loop.Trained):
         }
 
     def epoch(self, report: int) -> dict[str, float]:
-        """Train until report 1, 2, ... is due, and return its metrics.
+        """Train the steps that belong to the report of this number, from 1, and return the report's metrics.
 
-        A report is due after each epoch, or with `reports_per_epoch` above 1 after each of so many parts of an epoch.
+        The steps are those of a whole epoch. With `reports_per_epoch` n above 1 they are those of one of its n parts:
+        for n = 2, report 3 is on the first half of epoch 2.
         """
         # What the loop numbers as epochs are reports here. Epochs count from 1, and the parts of an epoch from 0.
         parts = self.settings.reports_per_epoch
@@ -260,7 +265,10 @@ class Contrastive(loop.Trained):
         return (epoch - 1) * count + batch_numbers.start, stream
 
     def _after_step(self, step: int) -> None:
-        """Update the targets and the averaged weights after a step, and keep the temperature within its bound."""
+        """Update what follows the network after a step of this number (from 0): targets and averaged weights.
+
+        A learned temperature that has fallen below its lower bound is put back to the bound.
+        """
         self.targets.after_step(step)
         if self.average is not None:
             self.average.update()
@@ -272,7 +280,10 @@ class Contrastive(loop.Trained):
         return report >= self.settings.epochs * self.settings.reports_per_epoch
 
     def _diagnose(self, last: StepForReport, report: int) -> dict[str, float]:
-        """Return diagnostics of a report's last batch; warn the first time that the trial is stuck."""
+        """Return the metrics of `diagnostics.of_batch` for a report's last batch.
+
+        A warning is logged the first time that all embeddings have collapsed (see `warn_if_stuck`).
+        """
         # Other targets do not compare the batch with itself, so the loss has no collapse value for it.
         compared = self._loss() if self.settings.targets.name == "batch" else None
         batch = [last.embeddings, last.labels, last.rows]
@@ -285,10 +296,11 @@ class Contrastive(loop.Trained):
     def _gradients(
         self, batch: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, list[Tensor], StepForReport]:
-        """Return loss, gradients and `StepForReport` of a batch; each process of several gets those of the whole batch.
+        """Return the loss of a batch, its gradient for each parameter, and its `StepForReport`.
 
-        `batch` is the part of the batch that this process has: views [n c h w], all first ones, then all second ones,
-        and so on, and the images' rows.
+        `batch` is (views [n c h w], rows [n / n_views]): all first views, then all second ones, and so on, and the row
+        of each image in the training part. Where several processes train the trial, it is the share of this process;
+        loss and gradients are those of the whole batch.
         """
         views, rows = batch
         # Every view has the label and the row of its image.
@@ -332,14 +344,14 @@ class Contrastive(loop.Trained):
             return self.loss
         return self.temperature.applied_to(self.loss)
 
-    def embed(self, stretches: Iterable[Tensor]) -> Tensor:
-        """Return features or embeddings (`evaluate_on`) of un-augmented images, float32 [n d].
+    def embed(self, blocks: Iterable[Tensor]) -> Tensor:
+        """Return features or embeddings (setting `evaluate_on`) of images without augmentation, float32 [n d].
 
-        The images come in stretches, uint8 [n c h w].
+        The images are uint8 [n c h w], in `blocks` of any number of images.
         """
         # With `ema`, the averaged weights are evaluated in place of the last.
         model = (self.model if self.average is None else self.average.model).eval()
-        chunks = self.normalise.chunks(stretches, self.settings.evaluated_rows)
+        chunks = self.normalise.chunks(blocks, self.settings.evaluated_rows)
         return self.outputs(evaluated_network(model, self.settings), chunks)
 
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
@@ -356,8 +368,8 @@ class Contrastive(loop.Trained):
                 scores_elsewhere |= transfer.scores(other, self.embed, self.train.shape)
         if not self.train.labelled:
             return loop.Evaluation(scores_elsewhere)
-        train = self.embed(self.train.stretches())
-        test = self.embed(self.test.stretches())
+        train = self.embed(self.train.blocks())
+        test = self.embed(self.test.blocks())
         # `retrieval` is "always", or whether the last evaluation has it.
         wants_retrieval = s.retrieval == "always" or (final and s.retrieval)
         scores = evaluation.evaluate(

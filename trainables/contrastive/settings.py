@@ -281,7 +281,10 @@ class Settings(TrainingSettings):
 
     @property
     def augmentations(self) -> tuple[Component, ...]:
-        """The augmentation of each of the `n_views` views; those without one of their own have `augmentation`."""
+        """The augmentation of each of the `n_views` views, in their order.
+
+        The first views have those of the setting `view_augmentations`, all further ones the setting `augmentation`.
+        """
         return self.view_augmentations + (self.augmentation,) * (
             self.n_views - len(self.view_augmentations)
         )
@@ -300,7 +303,10 @@ class Settings(TrainingSettings):
         return sum(weight.numel() for weight in weights.parameters()) if weights is not None else 0
 
     def _positives_by_label(self, loss: losses.AnyLoss) -> bool:
-        """Whether labels say which pairs are positive: not with losses of views, nor with targets that use no loss."""
+        """Whether images with the same label are positives of each other.
+
+        They are not with a loss of views or of instances, nor with targets that do not use the trial's loss.
+        """
         by_views = isinstance(loss, losses.ComposedViewsLoss)
         by_instance = (
             isinstance(loss, losses.ComposedLoss) and loss.definition.positives == "instances"
@@ -320,9 +326,9 @@ class Settings(TrainingSettings):
 
 
 def initial_temperature(loss: losses.AnyLoss) -> float:
-    """Return the temperature at which `loss` starts, where it is learned.
+    """Return the temperature of `loss`, at which the setting `learnable_temperature` starts to learn it.
 
-    `SpecError` where a loss has no temperature, learns it by itself, or scales with `base_temperature`.
+    `SpecError` where the loss has no temperature, learns its own temperature (`siglip`), or has a `base_temperature`.
     """
     params = loss.params if isinstance(loss, losses.ComposedLoss) else {}
     if "temperature" in params and loss.has_weights:

@@ -14,7 +14,7 @@ from contrasweep.trainables.images import IMAGE
 from contrasweep.trainables.pytorch import Float, Int, StoredImages, Tensor, UInt8, torch
 
 Embed = Callable[[Iterator[StoredImages]], Float[Tensor, "m d"]]
-"""Images in stretches of n -> the frozen network's features of all m images."""
+"""Images in blocks of n -> the frozen network's features of all m images."""
 
 
 class OtherDataset(NamedTuple):
@@ -27,11 +27,11 @@ class OtherDataset(NamedTuple):
 
 
 def with_digests(names: tuple[str, ...], data: Manifest) -> tuple[str, ...]:
-    """Return each dataset's name as `name#digest`: the content of the datasets is part of a trial's identity.
+    """Return each dataset's name as `name#digest`, since the content of the datasets is part of a trial's identity.
 
-    A name that has a digest stays as it is. `DataError` where a dataset is not staged beside `data`, has no labels,
-    holds no images, or images of other channels. `SpecError` where a dataset cannot be split as `data` is, or two have
-    one name in metrics.
+    A name that has a digest already stays as it is. `DataError` where a dataset is not staged in the storage of `data`,
+    has no labels, holds no images, or images whose number of channels does not fit (see `_check_channels`). `SpecError`
+    where a dataset cannot be cut into the folds of `data`, or where two datasets would have the same name in metrics.
     """
     metric_names = [_metric_name(name.partition("#")[0]) for name in names]
     repeated = [name for i, name in enumerate(names) if metric_names[i] in metric_names[:i]]
@@ -45,7 +45,10 @@ def with_digests(names: tuple[str, ...], data: Manifest) -> tuple[str, ...]:
 
 
 def _fitting(name: str, data: Manifest) -> Manifest:
-    """Return the manifest of a dataset that a network of `data` can be scored on; raises what `with_digests` raises."""
+    """Return the manifest of the dataset `name`, after checking that a network trained on `data` can be scored on it.
+
+    For the errors that the check raises see `with_digests`.
+    """
     manifest = _manifest(name, data)
     # This raises where the dataset cannot be split as `data` is.
     with_folds(manifest, data.folds.count if data.folds else None)
@@ -55,9 +58,10 @@ def _fitting(name: str, data: Manifest) -> Manifest:
 
 
 def open_others(names: tuple[str, ...], data: Manifest, fold: int | None) -> list[OtherDataset]:
-    """Open other datasets, and split each as a trial of this `fold` splits `data`.
+    """Open each dataset of `names`, which `with_digests` has returned as `name#digest`.
 
-    `names` are those of `with_digests`. `DataError` where a dataset's content has changed since the study was planned.
+    Each is divided into a training and a test part, as `data` is for a trial of this `fold` (None: its own test split).
+    `DataError` where the content of a dataset has changed since the study was planned.
     """
     datasets = []
     for name_and_digest in names:
@@ -74,16 +78,20 @@ def open_others(names: tuple[str, ...], data: Manifest, fold: int | None) -> lis
 
 
 def _metric_name(name: str) -> str:
-    """Return a dataset's name in metrics: that of its folder, since a name in a study may be a whole path."""
+    """Return the name that a dataset has in metrics: the name of its folder.
+
+    In a study a dataset may be named by a whole path, `/data/staged/digits-lt`; in metrics it is `digits-lt`.
+    """
     return parse(name.rstrip("/").rpartition("/")[2]).folder
 
 
 def embedded(
     other: OtherDataset, embed: Embed, shape: tuple[int, int, int]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
-    """Return what `evaluation.evaluate` takes: features and labels of both parts, and the number of classes.
+    """Return (training features, their labels, test features, their labels, number of classes) of another dataset.
 
-    `shape` is that of the images (channels, height, width) that the network was trained on.
+    `evaluation.evaluate` takes them in this order. `embed` gives the features of stored images. `shape` is that of the
+    images (channels, height, width) on which the network was trained.
     """
     parts = (other.train, other.test)
     train, test = (embed(pixels(part, shape)) for part in parts)
@@ -105,7 +113,7 @@ def scores(other: OtherDataset, embed: Embed, shape: tuple[int, int, int]) -> di
 def pixels(part: Part, shape: tuple[int, int, int]) -> Iterator[StoredImages]:
     """Yield the images of a part in blocks, with the channels, height and width (`shape`) that the network takes.
 
-    `DataError` where the images have channels that cannot become those of the network.
+    For the `DataError` where the channels do not fit see `_check_channels`.
     """
     from contrasweep.trainables.exporting import resized
     from contrasweep.trainables.images import CroppedImages
@@ -114,7 +122,7 @@ def pixels(part: Part, shape: tuple[int, int, int]) -> Iterator[StoredImages]:
     _check_channels(part.file(IMAGE).shape[3], channels)
     # Images of any size are read as their central squares; others as they are stored, with channels brought first.
     if part.file(IMAGE).shape[1] == ANY_SIDE:
-        blocks = CroppedImages(part, torch.device("cpu"), sides[0]).stretches()
+        blocks = CroppedImages(part, torch.device("cpu"), sides[0]).blocks()
     else:
         blocks = (torch.from_numpy(block).permute(0, 3, 1, 2) for block in part.blocks(IMAGE))
     for values in blocks:
@@ -125,7 +133,11 @@ def pixels(part: Part, shape: tuple[int, int, int]) -> Iterator[StoredImages]:
 
 
 def _check_channels(stored: int, wanted: int) -> None:
-    """Raise `DataError` where images with so many channels cannot become images with as many as are wanted."""
+    """Raise `DataError` where images with `stored` channels cannot become images with `wanted` channels.
+
+    They can where both numbers are the same, from 1 to any number (copies of the one channel), and from 3 to 1 (the
+    luma).
+    """
     if stored not in (1, wanted) and (stored, wanted) != (3, 1):
         raise DataError(
             f"transfer: images with {stored} channels cannot become those with {wanted} of the network; take a dataset "

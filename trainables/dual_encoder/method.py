@@ -46,9 +46,10 @@ class Sides:
 
 
 class DualEncoder(loop.Trained, abc.ABC, Generic[B]):
-    """A trial in training: network and optimizer on the device, for a training part of so many `rows`.
+    """A trial of a dual encoder in training, with network and optimizer on `device`; each modality derives from it.
 
-    `B` is what a batch is before it is embedded.
+    `rows` is the number of rows of the training part: pairs of texts, or images with captions. The type `B` is that of
+    a batch before its two sides are embedded, such as images with word indices.
     """
 
     settings: DualEncoderSettings
@@ -91,7 +92,10 @@ class DualEncoder(loop.Trained, abc.ABC, Generic[B]):
 
     @abc.abstractmethod
     def batches(self, order: Int[Tensor, "batches b"], *key: int | None) -> Iterator[B]:
-        """Yield the batches of an epoch whose rows are `order`; what is random in them follows from `key`."""
+        """Yield the batches of an epoch: one for each row of `order` [batches b], which has the rows of the batch.
+
+        All random choices in the batches, such as augmentation, are seeded by `key` (seed, fold, epoch).
+        """
 
     @abc.abstractmethod
     def embed(self, batch: B) -> Sides:
@@ -135,7 +139,10 @@ class DualEncoder(loop.Trained, abc.ABC, Generic[B]):
         return metrics | learned | diagnostics.of_batch(None, metrics["loss"], last.stacked, pairs)
 
     def _gradients(self, batch: B) -> tuple[Tensor, list[Tensor], tuple[Tensor, Sides]]:
-        """Return loss and gradients of a batch; and for the report its loss and embeddings, without graph."""
+        """Return the loss of a batch, its gradient for each parameter, and what the report needs of the batch.
+
+        The last is a pair: the loss and the embeddings, both without graph.
+        """
         with self.autocast():
             sides = self.embed(batch)
         loss = self.loss(sides)
@@ -169,7 +176,10 @@ class DualEncoder(loop.Trained, abc.ABC, Generic[B]):
 
 @torch.no_grad()
 def clamp(learned: LearnedNumbers) -> None:
-    """Keep the temperature at CLIP's bound or above it (at its start where that is lower), after a step."""
+    """Raise a learned temperature that a step has brought below its bound, to that bound.
+
+    The bound is .01, as in CLIP, or the temperature at which training starts where that is lower.
+    """
     # t0 e^x >= LOWEST where x >= log(LOWEST / t0); x may always be 0.
     learned.offsets["temperature"].clamp_(
         min=min(0.0, math.log(LOWEST / learned.initial["temperature"]))

@@ -91,9 +91,10 @@ def _tile(
     recall_at: tuple[int, ...],
     retrieval: bool,
 ) -> Neighbours:
-    """Return the neighbours of a tile of queries from its scores [t m] with the index.
+    """Return the neighbours of a tile of t queries from their scores [t m] with the items of the index.
 
-    `labels` [t] are those of the queries, `index_labels` [m] those of the index, rising. For the rest see `search`.
+    `labels` [t] are those of the queries. `index_labels` [m] are those of the index, whose items are sorted by label.
+    For the other arguments see `search`.
     """
     # The nearest item of the same class, and of another one.
     same = labels[:, None] == index_labels

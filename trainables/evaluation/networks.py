@@ -195,10 +195,12 @@ def _protocol(
 
 
 def _checked(returned: Any, function: str, *, alone: bool) -> tuple[dict[str, float], ItemColumns]:
-    """Return the scores that a function `returned`, and those of single items; `SpecError` where it is anything else.
+    """Return the scores and the scores per test item that the function of an evaluation has `returned`.
 
-    `function` is its dotted path, "" for our own protocol. Scores of items are kept where one dataset is scored
-    `alone`, since those of several have different lengths.
+    A function returns {metric: number}, or a pair of that and {score: values of the items}. `function` is its dotted
+    path, "" for our own protocol. Scores of items are kept only if one dataset is scored `alone`: those of several
+    datasets have different lengths. `SpecError` where `returned` has neither form, or where a user's function gives
+    scores of items for several datasets.
     """
     # A function may return scores alone, or a pair of scores and items.
     scores = returned

@@ -83,13 +83,13 @@ def draw(
     Args:
         train: The training part, among which neighbours are looked for.
         test: The test part.
-        views: Some images, then each of their views.
+        views: First a tensor of k images, then a tensor for each view, with that view of each of the k images.
         names: What the classes are called.
         folder: Where the files are written.
         title: What stands above each picture.
 
     Returns:
-        The files by name.
+        File name (`views.png`) -> path. Matrices of classes are left out where there are more than `MAX_CLASSES`.
     """
     # Labels may be more than the names that the dataset gives.
     classes = max(len(names), int(max(train.labels.max(), test.labels.max())) + 1)
@@ -131,8 +131,8 @@ def save(
 ) -> Path:
     """Draw a figure of this `size` in inches by `paint(figure)` and write it to `path` as PNG; return `path`.
 
-    A `title` stands above all that is painted. `dpi` is in dots per inch; None: Matplotlib's. A name with `$` is drawn
-    as it is written. pyplot is not used, whose global state would outlive a trial.
+    A `title` stands above all that is painted. `dpi` is in dots per inch; None: Matplotlib's. A `$` in a text of the
+    figure is shown as `$`: it does not begin a formula. pyplot is not used, whose global state would outlive a trial.
     """
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -16,8 +16,9 @@ def confusions(predicted: Integers, labels: Integers, classes: int) -> Float[Ten
 def centre_cosines(embeddings: Matrix, labels: Integers, classes: int) -> Float[Tensor, "k k"]:
     """Return the cosines between the class centres (means of unit embeddings).
 
-    NaN in rows and columns of classes without members, or whose embeddings add up to zero: so do differences of pairs
-    where one side is fed twice. Such a class has no direction, and 0 would say that it is orthogonal to the others.
+    A class without members has no direction, nor has one whose embeddings add up to zero: its row and its column are
+    NaN, because 0 would say that it is orthogonal to the others. Embeddings are zero where the same image is given as
+    both sides of each pair, since an embedding is then a difference of equal vectors.
     """
     unit = F.normalize(embeddings.double(), dim=1)
     sums = unit.new_zeros(classes, unit.shape[1]).index_add_(0, labels, unit)

@@ -95,9 +95,10 @@ class Finetune(loop.Trained):
     def _batches(
         self, order: Int[Tensor, " m"], *key: int | None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the inputs of each step and their rows [b].
+        """Yield (inputs, rows) for each step of an epoch; rows [b] are the numbers of the images in the training part.
 
-        Inputs are images [b c h w], or their features [b d] where the encoder is frozen.
+        Inputs are augmented images [b c h w], or their features [b d] where the encoder is frozen. `order` has the rows
+        of the epoch. `key` (seed, fold, epoch) seeds the augmentation.
         """
         # Images that never change have the same features in every epoch, which are computed once.
         if self.settings.frozen and self.settings.augmentation.name == "none":
@@ -134,7 +135,7 @@ class Finetune(loop.Trained):
 
     def _chunks(self, part: images.Images) -> Iterator[Tensor]:
         """Yield the images of a part, normalised but not augmented, some at a time."""
-        return self.normalise.chunks(part.stretches(), self.settings.evaluated_rows)
+        return self.normalise.chunks(part.blocks(), self.settings.evaluated_rows)
 
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
         """Return the scores of the classifier on the held-out part; with `final` also whether each item is right.

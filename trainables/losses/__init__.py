@@ -46,9 +46,10 @@ AnyLoss = ComposedLoss | ComposedViewsLoss | ComposedProxyLoss | ExternalLoss
 
 
 def _takes(entry: Any, config: Config) -> type:
-    """Return the class whose fields are what can be set of the loss `entry`.
+    """Return the class whose fields are the settings that the loss `entry` takes.
 
-    The similarity in `config`, what a study says of the loss, decides their defaults.
+    `config` is what a study gives for the loss. Its `similarity` (cosine without one) decides which defaults the fields
+    have.
     """
     if not isinstance(entry, Loss):
         return parameters_of(entry)

@@ -46,7 +46,7 @@ class ComposedLoss(BatchLoss):
 
     @property
     def has_weights(self) -> bool:
-        """Whether the loss has parameters that are learned with the network, and `learned` is true."""
+        """Whether the loss has parameters that are learned with the network: its row has some, and `learned` is set."""
         return bool(self.definition.learned) and bool(self.params.get("learned"))
 
     def of_rows(self, z: Matrix, ids: Ids) -> Scalar:
@@ -135,7 +135,8 @@ class ComposedLoss(BatchLoss):
     ) -> Scalar:
         """Return the sum of `tile` over all tiles (see `sum_of_tiles`).
 
-        Where processes share the tiles, what the tally has counted is added up over them.
+        With `shared` each process computes some of the tiles. The numbers of negatives that the processes have counted
+        are then added up as well.
         """
         from contrasweep.trainables.losses.autograd import sum_of_tiles
 

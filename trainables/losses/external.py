@@ -154,9 +154,10 @@ def needs_dim(entry: object) -> bool:
 
 
 def _names_taken(kind: type) -> set[str]:
-    """Return the names of a class's parameters.
+    """Return the names of all parameters that the constructor of a class takes.
 
-    Those of its base classes are among them as long as each class on the way takes `**kwargs`, which it hands on.
+    Where the constructor has `**kwargs`, it is taken to pass them on, so the names of the base class's constructor are
+    added; and so on, up to the first constructor without `**kwargs`.
     """
     names: set[str] = set()
     for base in inspect.getmro(kind):

@@ -37,30 +37,42 @@ class Terms(NamedTuple):
 # Reductions: (terms, `pairs` [n]: how many positives each anchor has) -> one number. `clamp(min=1)` makes them 0, and
 # not 0 / 0, where there is no term.
 def mean_of_valid_anchors(terms: Terms, pairs: PerAnchor) -> Scalar:
-    """Return the mean over anchors of the mean of an anchor's terms; anchors without a term are left out."""
+    """Return the mean over anchors of the mean of an anchor's terms; anchors without a term are left out.
+
+    `pairs`, the number of positives of each anchor, gives the result's type alone.
+    """
     return _weighted_mean(_anchor_means(terms), (terms.number > 0).to(pairs.dtype))
 
 
 def mean_of_all_anchors(terms: Terms, pairs: PerAnchor) -> Scalar:
-    """Return the mean over anchors of the mean of an anchor's terms; anchors without a term count as 0."""
+    """Return the mean over anchors of the mean of an anchor's terms; anchors without a term count as 0.
+
+    `pairs`, the number of positives of each anchor, is not used.
+    """
     return _anchor_means(terms).sum() / max(len(terms.total), 1)
 
 
 def mean_of_positive_pairs(terms: Terms, pairs: PerAnchor) -> Scalar:
-    """Return the mean over anchors of the mean of an anchor's terms, weighted by the anchor's number of positives.
+    """Return the mean over anchors of the mean of an anchor's terms, weighted by `pairs`.
 
-    Anchors without a term are left out.
+    `pairs` is the number of positives of each anchor. Anchors without a term are left out.
     """
     return _weighted_mean(_anchor_means(terms), pairs * (terms.number > 0))
 
 
 def mean(terms: Terms, pairs: PerAnchor) -> Scalar:
-    """Return the mean over the terms of all anchors, each with the same weight."""
+    """Return the mean over the terms of all anchors, each with the same weight; 0 without terms.
+
+    `pairs`, the number of positives of each anchor, is not used.
+    """
     return terms.total.sum() / terms.number.sum().clamp(min=1)
 
 
 def mean_nonzero(terms: Terms, pairs: PerAnchor) -> Scalar:
-    """Return the mean over the terms above zero, as pytorch-metric-learning does by default."""
+    """Return the mean over the terms above zero, as pytorch-metric-learning does by default; 0 without such terms.
+
+    `pairs`, the number of positives of each anchor, is not used.
+    """
     return terms.total.sum() / terms.above_zero.sum().clamp(min=1)
 
 
@@ -87,7 +99,7 @@ REDUCTIONS: Mapping[str, Callable[[Terms, PerAnchor], Scalar]] = MappingProxyTyp
 
 
 class TableRow:
-    """What rows of the table `LOSSES` say of their `function`."""
+    """A base class of the rows of the table `LOSSES`: it describes the loss `function` and its parameters."""
 
     function: Callable[..., Any]
     inputs: ClassVar[int | None] = None

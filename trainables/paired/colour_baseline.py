@@ -50,7 +50,8 @@ class Settings:
     def resolve(self, data: Manifest) -> "Settings":
         """Return the same settings: they do not depend on `data`.
 
-        `DataError` where it has no pairs, `SpecError` where a hue is asked for and there is none.
+        `DataError` where `data` has no image pairs, `SpecError` where the setting `hue` is on and the images are not
+        RGB.
         """
         if data.kind != "image-pair":
             raise DataError(
@@ -100,7 +101,10 @@ def colours(images: NDArray[Any]) -> Float32[np.ndarray, "n f"]:
 
 
 def _features(part: Any, settings: Settings) -> Float32[np.ndarray, "n f"]:
-    """Return the colour statistics of a part [n f], side by side, in hue too where the settings say so."""
+    """Return the colour statistics of each row of a part [n f]: those of all its sides, one after another.
+
+    With the setting `hue` a side has, after those of its RGB values, the statistics of its HSV values.
+    """
     statistics = []
     for images in (np.asarray(part.array(side)) for side in settings.sides):
         statistics.append(colours(images))

@@ -75,17 +75,20 @@ class Inputs(abc.ABC):
 
     @abc.abstractmethod
     def epoch(self, *key: int | str | None) -> Views:
-        """Draw the views of one epoch by `key`.
+        """Draw the random views of all places of one epoch, seeded by `key`.
 
-        Returns f(rows, places), which gives the sides of a batch's views: of these rows, at these places in its order.
+        Returns a function f(rows, places) -> sides, to be called for each batch. `rows` are the training rows of the
+        batch, `places` is the slice of the epoch's order in which they stand. The result has the augmented images or
+        texts of each side.
         """
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step for the report: its batch is z [n d] and labels [n].
+    """One training step, as the report on it needs it; `z` [n d] and `labels` [n] are those of its batch.
 
-    `terms` is name -> a part of the loss or the loss itself, `negatives` name of a metric -> what was counted for it.
+    `terms` is name -> a part of the loss, or under `loss` the loss itself. `negatives` is name of a metric -> its
+    counts: negatives with a cosine below 0, and all negatives.
     """
 
     terms: dict[str, Tensor]
@@ -175,7 +178,10 @@ class PairedTraining(loop.Trained):
             yield sides, labels.to(self.inputs.device)
 
     def _gradients(self, weight: float, batch: Batch) -> tuple[Tensor, list[Tensor], Step]:
-        """Return loss, gradients and `Step` of a batch, with `weight` (alpha_t) for the contrastive part."""
+        """Return the loss of a batch, its gradient for each parameter, and its `Step`.
+
+        `weight` is alpha_t, the weight of the contrastive part of the loss in this epoch.
+        """
         sides, labels = batch
         with self.autocast():
             out = self.model(*sides)

@@ -47,7 +47,10 @@ def baseline_report(trial: Trial, predicted: Labels, train: Part, test: Part) ->
 
 
 def shots(counts: Int[Tensor, " k"]) -> Mapping[str, Tensor]:
-    """Return a mask over the classes [k] for `many`-shot, `medium` and `few`-shot ones, by their training rows."""
+    """Return masks [k] over the classes: `many`, `medium` and `few`, by the number of training rows of each (`counts`).
+
+    Many-shot classes have more than 100 training rows, few-shot ones less than 20, medium ones 20 to 100.
+    """
     return {
         "many": counts > MANY_SHOT_ABOVE,
         "medium": (counts <= MANY_SHOT_ABOVE) & (counts >= FEW_SHOT_BELOW),

@@ -281,10 +281,10 @@ TYPICAL_CLASSES = 10
 
 
 def network_output_sum(out: Any) -> Tensor:
-    """Return the sum of the `Outputs` that a loss reads, in place of the loss, when a step's memory is counted.
+    """Return the sum of z, l and the logits of `Outputs`; a plan that counts a step's memory takes it for the loss.
 
-    All of the network's computation is kept for its gradient, as in training. The loss's own [B B] matrices are left
-    out.
+    The gradient of this sum keeps the same tensors of the network as the gradient of the loss does. What the loss
+    itself keeps, matrices [B B], is not counted.
     """
     total: Tensor = (
         out.z.sum() + out.logits.sum() + (0.0 if out.latent is None else out.latent.sum())

@@ -84,7 +84,10 @@ def memory(config: Config, data: Manifest) -> Workload:
         return image_model(settings, stored_shape, len(data.classes) or TYPICAL_CLASSES)
 
     def inputs() -> tuple[Tensor, ...]:
-        """Return a batch as the network takes it: the sides, then as many colour statistics where it reads them."""
+        """Return empty tensors of a batch's shape, one for each side.
+
+        If the network reads colour statistics, tensors of those follow, one for each side.
+        """
         from contrasweep.trainables.paired_images import colours
 
         shapes: list[tuple[int, ...]] = [side_shape]

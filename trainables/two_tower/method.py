@@ -110,10 +110,13 @@ class TwoTower(DualEncoder[Batch]):
         # No two pairs belong together: each has a label of its own.
         return Sides(first, second, torch.arange(len(first), device=self.device))
 
-    def embed_images(self, stretches: Iterable[Tensor]) -> Matrix:
-        """Return unit embeddings of un-augmented images, which come in stretches, uint8 [n c h w]."""
+    def embed_images(self, blocks: Iterable[Tensor]) -> Matrix:
+        """Return unit embeddings [n d] of images without augmentation.
+
+        The images are uint8 [n c h w], in `blocks` of any number of images.
+        """
         rows = self.settings.evaluated_rows
-        return self._unit("images", self.normalise.chunks(stretches, rows))
+        return self._unit("images", self.normalise.chunks(blocks, rows))
 
     def embed_texts(self, texts: Sequence[str]) -> Matrix:
         """Return unit embeddings of texts."""
@@ -140,7 +143,7 @@ class TwoTower(DualEncoder[Batch]):
         scores on other datasets, come with the `final` evaluation alone. Nothing is written to `folder`.
         """
         # Retrieval both ways: k -> whether a correct row is among the k nearest to each image, and to each caption.
-        image_rows = self.embed_images(self.test.stretches())
+        image_rows = self.embed_images(self.test.blocks())
         text_rows = self.embed_texts(self.test_captions.distinct_texts)
         pairs = self.test_captions.pairs.to(self.device)
         # `pairs` has (image, caption); flipped, (caption, image).

@@ -99,9 +99,10 @@ def check_targets(targets: Component, loss: AnyLoss, *, n_views: int, processes:
 
 
 def check_own_targets(targets: Component, loss: AnyLoss, n_views: int) -> None:
-    """Raise `SpecError` where targets at a dotted path fail in a step of four images; ours are not tried.
+    """Raise `SpecError` where the user's own targets, named by a dotted path, cannot take a training step.
 
-    `loss` is for embeddings of 5 dimensions and 2 classes.
+    They take one with four random images. The step gets `n_views` views of each image and `loss`, which is for
+    embeddings of 5 dimensions and 2 classes. Targets of the table `TARGETS` are not tried.
     """
     if targets.name in TARGETS:
         return

@@ -108,10 +108,11 @@ class Batch:
 
 
 def together(rows: Matrix, *ids: Integers) -> tuple[Tensor, ...]:
-    """Return the rows and the ids of all processes, in the order of their ranks; a single process has only its own.
+    """Return `rows` [n d] and each of `ids` [n] with those of all processes of the trial, in the order of their ranks.
 
-    Gradients pass through the rows. Those of this process's rows are multiplied by the number of processes, because
-    gradients of weights are averaged over processes afterwards (see `losses.distributed`).
+    With a single process they come back unchanged. Gradients pass through the rows. Those of this process's rows are
+    multiplied by the number of processes, because gradients of weights are averaged over processes afterwards (see
+    `losses.distributed`).
     """
     if distributed.processes() == 1:
         return rows, *ids

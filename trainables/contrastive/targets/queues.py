@@ -14,7 +14,8 @@ from contrasweep.trainables.similarities import cosine
 class EmbeddingQueue(checkpoint.Attributes):
     """The last `size` embeddings [k d], oldest first, with the labels [k] and the numbers of their images (`rows` [k]).
 
-    It starts empty, and its length is the present k: a loss sees no row that was never an embedding.
+    It starts empty, and its length is k, at most `size`. It is not filled with random vectors at the start, as the
+    queues of some papers' code are.
     """
 
     def __init__(self, size: int) -> None:
@@ -27,7 +28,10 @@ class EmbeddingQueue(checkpoint.Attributes):
         return len(self.labels)
 
     def push(self, embeddings: Matrix, labels: Ids, rows: Ids) -> None:
-        """Add rows at the end; the oldest leave where there are more than `size`."""
+        """Add embeddings [n d], with labels and image numbers (`rows`) [n], at the end of the queue.
+
+        If the queue then holds more than `size`, its oldest entries are dropped.
+        """
         added = [embeddings.detach(), labels, rows]
         present = [self.embeddings, self.labels, self.rows]
         # An empty queue does not know the dimension of the embeddings yet.
