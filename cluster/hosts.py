@@ -127,11 +127,11 @@ def wait_for_hosts(
     missing: Callable[[Inventory], Footprint | None],
     on_message: Callable[[str], object],
 ) -> Inventory:
-    """Wait, `HOST_TIMEOUT_S` at most, until the connected cluster has a host that a trial fits; return its hosts.
+    """Wait, at most `HOST_TIMEOUT_S` seconds, until the connected cluster has a host on which a trial fits.
 
-    `missing` returns the footprint to request a host for, while no trial fits a host of an inventory, else None.
-    `on_message` receives a line where a host is waited for. Where none comes in that time, the present hosts are
-    returned.
+    Returns the hosts of the cluster then, also where none has come in that time. If a host of `inventory` fits, that is
+    returned at once. `missing(inventory)` returns None if a trial fits on a host of this inventory, else the footprint
+    for which a host is to be requested. `on_message` gets a line of text that says what is waited for.
     """
     import ray
 

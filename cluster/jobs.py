@@ -206,12 +206,12 @@ class Dashboard:
         metadata: Mapping[str, str] | None = None,
         timeout_s: float = 60.0,
     ) -> Job:
-        """Send `folder` and queue a job in it; return the job.
+        """Queue a job on the cluster and return it; a `folder` is uploaded first, if one is given.
 
-        `entrypoint` is a command of the shell, `env` its variables. It runs in `folder` (None: no folder is sent).
-        `id` is the job's id (None: Ray makes one), `metadata` texts that the cluster keeps beside the job. A head that
-        has only just started, without an agent for jobs, is asked again for `timeout_s` seconds. `SubmissionError`
-        where the job is refused.
+        `entrypoint` is the command, which the shell runs in a copy of `folder` with the variables `env`. `id` is the
+        job's id (None: Ray makes one), `metadata` texts that the cluster keeps beside the job. A head that has just
+        started may not have its agent for jobs yet; it is asked again for `timeout_s` seconds. `SubmissionError` where
+        the job is refused.
         """
         environment: dict[str, object] = {"env_vars": dict(env or {})}
         if folder is not None:

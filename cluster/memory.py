@@ -216,7 +216,7 @@ def count(
         build_model: Makes the model.
         inputs: The shape of the one input tensor with all images of a step: (2 B, c, h, w) for B examples of which two
             images each go through the encoder together. Or a function that returns the model's arguments, as a tuple.
-        loss: What the model's output goes through, where that keeps memory worth counting.
+        loss: A function of the model's output that is counted too, if it keeps tensors for its gradient; None: none.
         precision: The precision of autocast.
         fake: Whether tensors have no values.
 

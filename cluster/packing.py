@@ -130,11 +130,12 @@ class Placement:
 
 
 def share(footprint: Footprint, gpu: Gpu, *, cpus_per_gpu: float = math.inf) -> Fraction | None:
-    """Return the share 1/n of a `gpu` for one trial; None if the trial needs more memory than the GPU has.
+    """Return the share of a `gpu` for one trial: 1/n, and at least 1/16. None if the GPU has too little memory.
 
-    A trial that asks for several GPUs gets whole ones, and their number is returned. The share covers memory with its
-    margin, the measured busy fraction, and the trial's cores of the `cpus_per_gpu` that a host has for each GPU
-    (infinite: cores do not count). It is 1/16 at least.
+    It is the smallest such share that covers three needs of the trial, if a whole GPU can: its GPU memory with the
+    margin, the fraction of its time in which it was measured to compute, and its cores, of the `cpus_per_gpu` that a
+    host has for each GPU (infinite: cores do not count). For a trial that asks for several GPUs their number is
+    returned.
     """
     footprint = footprint.on(gpu.type)
     if gpu.memory_gib and footprint.gpu_memory_gib / max(footprint.gpus, 1) > gpu.memory_gib:
@@ -268,9 +269,9 @@ def summary(placements: Iterable[Placement | None], inventory: Inventory) -> lis
 
 
 def place(footprints: Sequence[Footprint], inventory: Inventory) -> list[Placement | None]:
-    """Return a place for every trial, as a run gives them out (`choose`); None: it fits no host.
+    """Return a place for every trial, by the rule `choose` of a run; None for a trial that fits no host.
 
-    Trials without a choice are placed first.
+    Trials with the fewest possible places are placed first; the result has the order of `footprints`.
     """
     # All replicates of a cell share a footprint, so its places are looked up once.
     ways = {footprint: options(footprint, inventory) for footprint in set(footprints)}
@@ -294,7 +295,10 @@ def choose(
     """
 
     def occupancy(way: Placement) -> float:
-        """Return the mean load of the GPUs of this type, with this trial, over the type's speed; 0 without a GPU."""
+        """Return how full the GPUs of this type would be with this trial: held shares per GPU, over the type's speed.
+
+        0 for a place without a GPU.
+        """
         if way.gpu is None:
             return 0.0
         total = load[way.gpu] + float(way.share)

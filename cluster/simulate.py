@@ -103,7 +103,7 @@ def simulate(
 
 @dataclass
 class _Host:
-    """One host with its free resources; GPUs in GPU_PARTS."""
+    """One host with its free resources: cores, memory in GiB, and for each GPU how many of its `GPU_PARTS` are free."""
 
     node: Node
     cpus: float

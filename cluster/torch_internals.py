@@ -46,7 +46,10 @@ def tree_iter(tree: Any) -> Any:
 
 
 def overloads(operation: Any) -> Any:
-    """Return the operation with all its overloads, as `flop_registry` has it; None where this torch does not tell."""
+    """Return torch's packet of all overloads of an operation: `aten.mm` for `aten.mm.default`.
+
+    The table `flop_registry` has these packets as keys. None where this torch does not tell the packet.
+    """
     return getattr(operation, "_overloadpacket", None)
 
 

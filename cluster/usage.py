@@ -190,9 +190,10 @@ def status_bytes(field: str) -> int:
 
 
 def children(pid: int) -> list[int]:
-    """Return the ids of a process's children, which Linux lists by its threads; [] where the system does not tell.
+    """Return the process ids of the children of process `pid`; [] where the system does not tell.
 
-    psutil reads all processes of the host to find them, which takes longer the more trials there are.
+    They are read from `/proc/PID/task/*/children`. psutil reads all processes of the host to find them, which takes
+    longer the more trials there are.
     """
     pids: list[int] = []
     for file in Path(f"/proc/{pid}/task").glob("*/children"):

@@ -60,8 +60,8 @@ _WHERE = {"data": ["hra", "xbd"], "batch_size": [16, 128], "image_size": [512, 1
 def _table(name: str, description: str, **more: Any) -> AblationGrid:
     """Return a study over five folds that compares LOCAL's accuracy with that of other arms, by default on HRA.
 
-    `more` are settings of the study that replace or complete the ones here. On HRA the folds are drawn three times
-    (`repeats`).
+    `more` are further settings of the study, with `arms` among them; they go before those that this function sets
+    (data, folds, metric, reference). On HRA the folds are drawn three times (`repeats`).
     """
     settings: MutableConfig = {
         "folds": 5,
@@ -289,10 +289,11 @@ augmentations and none; one view; class weights or none), after 8 at .1, where n
 def small_single(
     name: str, description: str, base: MutableConfig, arms: dict[str, MutableConfig], **more: Any
 ) -> AblationGrid:
-    """Return a study on digits-lt's test part, whose images are single: `PAIRS` takes such too.
+    """Return a study by macro F1 on the test part of digits-lt, whose images are single.
 
-    It has `arms`, each with its own settings over `base`, at batches of 4, 8 and 16. Its floor is a further arm,
-    nearest neighbours by raw pixels. `more` are settings of the study that replace or complete the ones here.
+    Each of `arms` (name -> its own settings over `base`) is trained with the trainable of paired images, at batch sizes
+    4, 8 and 16. One more arm is the floor: nearest neighbours by raw pixels. `more` are further settings of the study;
+    they go before those that this function sets.
     """
     settings: MutableConfig = {
         "data": "digits-lt",
@@ -457,7 +458,10 @@ RECIPE: Space = {
 
 
 def _searched(base: MutableConfig, space: Space, names: tuple[str, ...]) -> dict[str, Arm]:
-    """Return an arm for each named system, which searches `space`; systems without the loss of l keep `beta` 0."""
+    """Return an arm for each named system, which searches `space` around the settings `base`.
+
+    What a system sets itself is not searched: a system without the loss of l keeps `beta` 0.
+    """
     searched = {}
     for name in names:
         system = SYSTEMS[name]

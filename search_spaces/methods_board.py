@@ -30,7 +30,7 @@ MOMENTUM: Space = {"targets.momentum": Float(0.9, 0.999)}
 
 
 def _with_hinge(loss: str) -> tuple[MutableConfig, Space]:
-    """Return a method's config with this loss in its hinge form, and its search space: the margins."""
+    """Return (config, search space) of a method whose loss is `loss` in its hinge form; the margin is searched."""
     hinge: MutableConfig = {"name": loss, "soft": False}
     return {"loss": hinge}, {"loss.margin": loss_space(loss, "cosine")["loss.margin"]}
 
@@ -63,7 +63,10 @@ METHODS: dict[str, tuple[MutableConfig, Space]] = {
 
 
 def _board(data: str, epochs: int, batch_size: int = 128) -> Sweep:
-    """Return the board of a dataset: each method searched on fold 0, its best confirmed on the test part."""
+    """Return a sweep on the dataset `data`: each method is searched on fold 0, its best is confirmed on the test part.
+
+    `epochs` and `batch_size` are those of all trials.
+    """
     # The learning rate is searched for all methods, beside what is their own.
     base = BASE | {"epochs": epochs, "batch_size": batch_size}
     rate = {"learning_rate": Float(0.01, 1.0, log=True)}

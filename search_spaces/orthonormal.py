@@ -31,7 +31,8 @@ def _study(
     """Return a study of single images with these arms, each with its own settings over `base`.
 
     With `floor` there is an arm more, nearest neighbours by raw pixels. Seeds are added while a comparison is
-    undecided. `more` are settings of the study that replace or complete the ones here.
+    undecided. `more` are further settings of the study; they go before those that this function sets (data, seeds,
+    metric, replicates, smallest difference).
     """
     settings: dict[str, object] = {
         "data": "digits-lt",

@@ -186,9 +186,10 @@ PAIRS = [
 
 
 def _middle(loss: str, similarity: str) -> MutableConfig:
-    """Return the loss at the geometric middle of its search space; the rule is the same for every pair.
+    """Return the settings of a loss, with its temperature or margin at the geometric middle of its search space.
 
-    The margins of margin_contrastive, which may be negative, are at the arithmetic middle.
+    The rule is the same for every pair of loss and similarity. The two margins of margin_contrastive, which may be
+    negative, are at the arithmetic middle.
     """
     settings: MutableConfig = {"name": loss, "similarity": similarity}
     if loss in CROSS_ENTROPY:

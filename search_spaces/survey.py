@@ -42,10 +42,10 @@ def _study(
     base: MutableConfig = BASE,
     **more: Any,
 ) -> AblationGrid:
-    """Return a study with an arm for each of `losses`, the first being the reference, and raw pixels as the floor.
+    """Return a study with an arm for each of `losses`, of which the first is the reference, and raw pixels as floor.
 
-    `rates` are learning rates of arms, where one differs from that of `base`; `more` are settings of the study. Seeds
-    are added while a comparison is undecided.
+    `rates` is arm -> learning rate, for arms whose rate is not that of `base`. `more` are further settings of the
+    study; they go before those that this function sets. Seeds are added while a comparison is undecided.
     """
     rates = rates or {}
     arms = {}

@@ -9,5 +9,5 @@ def widened(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 
 def full_precision(x: Tensor) -> "torch.autocast":
-    """Return a context on the device of `x` that stays in full precision where the one around it does not."""
+    """Return a context without autocast on the device of `x`, for code that an autocast context surrounds."""
     return torch.autocast(x.device.type, enabled=False)

@@ -74,9 +74,10 @@ class Group:
         )
 
     def wait_for_ended_ranks(self) -> str:
-        """Return what `ended_ranks` returns, once all ranks have ended or one has not within two seconds.
+        """Wait until all other ranks have ended, at most two seconds for each; return the text of `ended_ranks`.
 
-        After a failed collective, the rank that caused it may still be ending.
+        It is called after a failed collective: the rank that caused the failure may not have ended yet. A rank that
+        goes on is not in the text.
         """
         # A rank that goes on is no fault here: the text then has the ranks that have ended.
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -85,7 +86,11 @@ class Group:
         return self.ended_ranks()
 
     def first_error(self) -> str:
-        """Return the error of the rank that raised one first, as text; "" without any, or where a rank was killed."""
+        """Return the error of the rank that raised one first, as text that begins with `rank 2: `, for example.
+
+        "" if no rank has raised an error, or if a rank was killed by a signal: the errors of the others then follow
+        from that.
+        """
         # A negative exit code is a signal. Errors after a kill follow from it, so none of them is the cause. SIGABRT is
         # no kill: NCCL aborts a rank that has lost another.
         killed = any(
@@ -113,7 +118,11 @@ class JoinedMethod:
         return self.of_rank_0.parts
 
     def epoch(self, epoch: int) -> dict[str, float]:
-        """Train an epoch on all ranks; `ProcessLostError` where one was lost, `RuntimeError` where one failed."""
+        """Train an epoch on all ranks, and return the metrics of rank 0.
+
+        `RuntimeError` where a rank raised an error, whose text it has. `ProcessLostError` where a rank ended without
+        one, as when it was killed. Any other error is that of rank 0.
+        """
         try:
             self.group.begin(epoch)
             return self.of_rank_0.epoch(epoch)

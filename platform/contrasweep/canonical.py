@@ -83,7 +83,11 @@ def dumps(value: Any) -> str:
 
 
 def label(value: Any) -> str:
-    """Return a value of an axis as tables and trackers show it: a number in full, an en dash for a missing value."""
+    """Return a value of an axis as text for tables and trackers, such as `0.1`, `10` or `[1, 2]`.
+
+    A number has all its digits: 10.0 is `10`, and no two numbers have one text. A missing value (None, NaN) is an en
+    dash, a list or mapping is JSON.
+    """
     if isinstance(value, list | tuple | dict):
         return json.dumps(value)
     # NaN and pandas' NA are missing values too; the text "nan" is a text.
@@ -105,7 +109,8 @@ text_of = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=T
 class Config(config.MutableConfig):
     """A mapping of plain values that keeps its canonical text, because all replicates of a cell share one config.
 
-    A float without a fraction stays one: it reaches a trainable as it was declared.
+    In the canonical text 1.0 is written 1. The mapping itself keeps 1.0 as a float, so a trainable gets the type that
+    was declared.
     """
 
     def __init__(self, value: config.Config, place: str = "") -> None:

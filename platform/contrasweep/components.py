@@ -50,7 +50,11 @@ E = TypeVar("E")
 
 
 class _Unset:
-    """The default of a parameter without a plain form: it is left to the function, and not in the resolved config."""
+    """The value of a parameter whose default is an object, such as a function, which no study file could hold.
+
+    The parameter is then not passed on, so the component's function uses its own default. A resolved config leaves it
+    out.
+    """
 
     def __repr__(self) -> str:
         return "its own"
@@ -133,8 +137,9 @@ class Table(dict[str, E], Generic[E]):
     def setting(self, default: str, /, **defaults: Any) -> Any:
         """Return the declaration of a field of a settings class whose value is a component of this table.
 
-        `default` is the name of the component where none is given. `defaults` are the field's own defaults for
-        parameters of these names, whichever component has them.
+        `default` is the name of the component where none is given. `defaults` are values for parameters of these names,
+        in place of the component's own defaults. They hold for whichever component is chosen; one that has no such
+        parameter ignores them.
         """
         info = pydantic.Field(default=default, validate_default=True)
         info.metadata.append(Declared(self, default, defaults))
@@ -326,7 +331,10 @@ def signature_fields(function: Callable[..., Any], after: int | None = None) -> 
 def _hints(
     function: Callable[..., Any], parameters: Iterable[inspect.Parameter]
 ) -> Mapping[str, object]:
-    """Return the types of these parameters of `function`; types of others may not be importable yet."""
+    """Return name -> type, by the annotations of these parameters of `function`; {} where a type cannot be found.
+
+    Annotations of its other parameters are not evaluated: they may name types that exist for type checkers alone.
+    """
     # A class has its annotations at its constructor.
     annotated_by = inspect.unwrap(function.__init__ if isinstance(function, type) else function)  # type: ignore[misc]
     if not inspect.isfunction(annotated_by):  # a partial or built-in one

@@ -31,7 +31,10 @@ def lookup(config: Config, key: str, default: Any = None) -> Any:
 
 
 def name_of(value: Any) -> Any:
-    """Return a component's name; a mapping without a name, and any other setting, is returned unchanged."""
+    """Return the name of a component that is written as a mapping: "sgd" for `{"name": "sgd", "lr": 1}`.
+
+    A mapping without a name is returned unchanged, as is any other value.
+    """
     return value.get(NAME, value) if isinstance(value, Mapping) else value
 
 

@@ -63,7 +63,10 @@ class SpecError(ContrasweepError, ValueError):
         return f"{where}{clipped(self.rule, 500)}{got}{hint}"
 
     def at(self, place: str) -> "SpecError":
-        """Return the error with `place` and a dot in front of its own place: for the field that holds this one."""
+        """Return the same error at a place further out: `place`, a dot, and the error's own place.
+
+        For example an error at `lr` becomes one at `optimizer.lr` with `place` "optimizer".
+        """
         joined = ".".join(part for part in (place, self.place) if part)
         return SpecError(self.rule, place=joined, value=self.value, hint=self.hint)
 
@@ -197,9 +200,10 @@ def clipped(text: str, limit: int) -> str:
 
 
 def error_members(error: Exception | None) -> dict[str, object]:
-    """Return what programs read of an error: its kind, and rule, place, value and hint where it breaks a rule.
+    """Return what programs read of an error: its `kind` (the class), `rule`, `place`, `hint` and `value`.
 
-    A text that the error lacks is "", a value that it lacks is None. Without an error, all members are so.
+    Only a `SpecError` has all of them. A text that the error lacks is "", a missing value is None. For `error` None all
+    four texts are "" and the value is None.
     """
     value = getattr(error, "value", None)
     # The schema of documents has texts, integers and truth values here: any other value as Python writes it.
@@ -222,9 +226,10 @@ def _short(value: object) -> str:
 
 
 def choose_from(kind: str, known: Iterable[str], value: object) -> str:
-    """Return the hint for an unknown name `value`: the nearest known one, if any is near, then all of them (or none).
+    """Return the hint for an unknown name `value`: `did you mean 'scl'? known arms: ocl, scl`.
 
-    `kind` is what the names are, a plural.
+    The question is left out where no known name is similar. `kind` is the plural noun for the names (`arms`). Without
+    any name the list is `none`.
     """
     import difflib
 
@@ -266,8 +271,9 @@ OUR_SENTENCES = ("its process ", "ended with ", "timed out ")
 def error_of(text: str) -> str:
     """Return the line of `text` that says the error, without the class of our own errors.
 
-    In a traceback it follows the last frame; further lines of its message may follow. Without a traceback, or where the
-    last line is one of `OUR_SENTENCES`, it is the last line.
+    In a traceback it is the first line after the last frame; further lines of its message may follow. Without a
+    traceback it is the last line of `text`, as it also is where that line begins with one of `OUR_SENTENCES` and so
+    says what became of a worker or a command.
     """
     # The lines of an exception group have margins.
     text = re.sub(r"^ +\| ", "", text, flags=re.MULTILINE)

@@ -251,7 +251,10 @@ def _holds_packages(folder: Path) -> bool:
 
 
 def _looked(name: str) -> str:
-    """Return, for a hint, where a module that was not found was searched; "" for one inside a package."""
+    """Return the hint for a module that was not found: in which folder and packages Python has looked for it.
+
+    "" for a module inside a package, whose name has a dot.
+    """
     if "." in name:
         return ""
     return f"it is looked for in the current folder ({Path.cwd()}) and among the installed packages"

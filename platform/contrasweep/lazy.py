@@ -7,9 +7,10 @@ from typing import Any
 
 
 def importer(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a `__getattr__` for `package`; `modules` is name -> the module of the package that defines it.
+    """Return a function `__getattr__` for `package`, which imports a name of the package when it is first used.
 
-    A name with a module of the same name stands for the module, which so cannot define it.
+    `modules` is name -> the module of the package that defines it. If the module has the same name, the name means the
+    module itself; so a module cannot define an object of its own name here.
     """
 
     def get(name: str) -> Any:

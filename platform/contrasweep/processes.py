@@ -38,26 +38,27 @@ def began_at(pid: int) -> str:
 
 
 def scratch_folder(purpose: str) -> Path:
-    """Make a temporary folder and return its path.
+    """Make a temporary folder and return its path; `purpose` is a word in its name.
 
-    Its name has the folder's `purpose` and this process, so that `sweep_scratch` can tell whether it still runs.
+    The name also has this process. `sweep_scratch` removes the folder once this process has ended.
     """
     return Path(tempfile.mkdtemp(prefix=scratch_prefix(purpose)))
 
 
 def scratch_prefix(purpose: str) -> str:
-    """Return the first part of a temporary folder's name, by which `sweep_scratch` removes it after this process.
+    """Return the first part of the name of a temporary folder for this `purpose`, such as a cache.
 
-    `purpose` is that of the folder.
+    It has this process's container, number and start, by which `sweep_scratch` knows whether the process still runs.
     """
     pid = os.getpid()
     return f"{PREFIX}{_namespace()}-{pid}-{began_at(pid)}-{purpose}-"
 
 
 def sweep_scratch() -> int:
-    """Remove the scratch folders of processes that were killed, and return how many.
+    """Remove the temporary folders (see `scratch_folder`) of processes that have ended; return how many there were.
 
-    Those of other users stay, and those of other containers, whose processes this one does not see.
+    A process that was killed leaves its folders. Folders of other users stay, and so do those of other containers,
+    whose processes cannot be seen from here.
     """
     swept = 0
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}{_namespace()}-*-*-*"):

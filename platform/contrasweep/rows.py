@@ -31,9 +31,9 @@ def metrics_of(row: Mapping[str, float]) -> dict[str, float]:
 
 
 def row_beside(labels: FrameRow, columns: FrameRow) -> FrameRow:
-    """Return a row of the `labels` of axes and then our `columns`.
+    """Return one row with the labels of axes first (`labels`: axis -> label) and then `columns` (name -> value).
 
-    An axis with the name of one of these is called `axis.NAME`.
+    An axis with the name of one of the columns is called `axis.NAME`.
     """
     return {
         f"axis.{name}" if name in columns else name: label for name, label in labels.items()

@@ -117,7 +117,10 @@ def _no_truth_value(error: Any, value: object) -> object:
 
 
 def _copied(value: Any) -> Any:
-    """Return a copy of nested dicts and lists, which their owner may change for the next object."""
+    """Return a copy of nested dicts and lists; other values in them are the same objects.
+
+    A `@checked` object is built from the copy: the caller may change the original to build the next object.
+    """
     if type(value) is dict:
         return {key: _copied(item) for key, item in value.items()}
     return [_copied(item) for item in value] if type(value) is list else value
@@ -293,12 +296,18 @@ def _dataclasses_in(hint: Any) -> list[Any]:
 
 
 def _place(loc: Sequence[int | str]) -> str:
-    """Return a place of pydantic's as text: `loss.steps.2`; of a wrong key it is the key."""
+    """Return the place of a finding of pydantic as text: `loss.steps.2` for ("loss", "steps", 2).
+
+    Pydantic adds "[key]" where a mapping's key is wrong and not its value; that is left out.
+    """
     return ".".join(str(part) for part in loc if part != "[key]")
 
 
 def validate(cls: Any, value: object) -> Any:
-    """Return `value`, a mapping of fields or an instance, as an instance of `cls`; `SpecError` for what is none."""
+    """Return `value`, a mapping of fields or an instance of `cls`, as a checked instance of `cls`.
+
+    `SpecError` where `value` is neither, or a field breaks its rule.
+    """
     try:
         return pydantic.TypeAdapter(cls).validate_python(value)
     except pydantic.ValidationError as error:
@@ -356,7 +365,10 @@ def omitted_fields(cls: Any) -> dict[str, object]:
 
 
 def plain(value: Any) -> Any:
-    """Return a setting's value as YAML has it: mappings, lists, text, numbers."""
+    """Return a setting's value in a form that YAML can write: mappings, lists, text, numbers, truth values and None.
+
+    A component or a settings object becomes a mapping of its fields, a set a sorted list, a path text.
+    """
     # Most values are plain already, and the questions below take longer.
     if type(value) in (str, int, float, bool, type(None)):
         return value

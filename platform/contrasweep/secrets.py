@@ -151,7 +151,7 @@ def _shown_query(tail: str) -> str:
 
 
 def _parted(text: str, end: re.Pattern[str]) -> tuple[str, str]:
-    """Return `text` before the first match of `end`, and from there on."""
+    """Return `text` in two parts: the second begins with the first match of `end`, and is "" without a match."""
     match = end.search(text)
     at = match.start() if match else len(text)
     return text[:at], text[at:]

@@ -26,7 +26,10 @@ def command_line(name: str, *words: object, **options: object) -> str:
 
 
 def is_ours(text: str) -> bool:
-    """Return whether a text is one command of ours as `shlex.join` writes it: nothing else runs where it is pasted."""
+    """Return whether `text` is exactly one command `contrasweep ...`, quoted as `shlex.join` quotes it.
+
+    If it is, a shell into which it is pasted runs this command and nothing else.
+    """
     try:
         words = shlex.split(text)
     except ValueError:

@@ -127,6 +127,9 @@ their arm's `resources` say or a whole GPU, until a trial of the cell was measur
 
 
 def in_turns(cells: list[tuple[Trial, ...]]) -> tuple[Trial, ...]:
-    """Return the first trial of every cell, then every cell's second, and so on; `cells` has the trials of each."""
+    """Return the first trial of every cell, then every cell's second, and so on.
+
+    `cells` has the trials of each cell in their order: [(a, b), (c,)] gives (a, c, b).
+    """
     longest = max(map(len, cells), default=0)
     return tuple(trials[i] for i in range(longest) for trials in cells if i < len(trials))

@@ -110,7 +110,11 @@ class ResNet:
 
 
 class ExternalStages(ExternalEncoder):
-    """An encoder that is not in the table, by its name in a study; its module gives maps, last stage last."""
+    """An encoder that is not in the table `ENCODERS`, such as torchvision's, timm's or the user's own.
+
+    It is built by `target(shape, **options)`; `name` is what a study calls it. The module that it gives returns the
+    maps of its stages, the last stage last.
+    """
 
     def __call__(self, shape: Shape, **options: Any) -> "nn.Module":
         """Build the module, whose `dims` are the channels of its maps.
@@ -206,7 +210,7 @@ def check_encoder(encoder: Component, shape: Shape, beta: float) -> None:
 
 
 def _channels(part: Any) -> int | None:
-    """Return the channels of a map [2 c h w] of two images; None for anything else."""
+    """Return the number of channels of `part` if it is a map [2 c h w] of two images; None for anything else."""
     fits = isinstance(part, Tensor) and part.ndim == 4 and len(part) == 2
     return int(part.shape[1]) if fits else None
 

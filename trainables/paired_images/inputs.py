@@ -26,7 +26,10 @@ Sides = tuple[Tensor, ...]
 
 
 class ImageInputs(Inputs):
-    """The two parts of a trial's dataset as sides uint8 [n c h w], and what the training loop asks of a modality."""
+    """The images of a trial's training and test part on the device, one tensor uint8 [n c h w] for each side.
+
+    It also builds the network and draws the views, as `Inputs` asks of each modality.
+    """
 
     def __init__(self, trial: Trial, settings: Settings, device: torch.device) -> None:
         self.settings = settings.resolve(trial.data)
@@ -78,9 +81,11 @@ class ImageInputs(Inputs):
         ) + self._statistics_of_rows(split, rows)
 
     def epoch(self, *key: int | str | None) -> Callable[[Tensor, slice], Sides]:
-        """Draw the views of one epoch by `key`, one for each place in the epoch's order, whatever the batch size.
+        """Draw the random views of all places of one epoch, seeded by `key`, whatever the batch size.
 
-        Returns f(rows, places), which gives the sides of a batch's views: of these rows, at these places in its order.
+        Returns a function f(rows, places) -> sides, to be called for each batch. `rows` are the training rows of the
+        batch, `places` is the slice of the epoch's order in which they stand. The result has the normalised views of
+        each side, and then the colour statistics of each side if the network reads them.
         """
         # All of the epoch is drawn at once, one draw for each place of its order.
         n = len(self.train_labels)
@@ -92,7 +97,7 @@ class ImageInputs(Inputs):
             draws = augmentations.draw(self.policy, n, self.shape[0], generator)
 
         def views(rows: Tensor, places: slice) -> Sides:
-            """Return the drawn views of a batch's rows, normalised."""
+            """Return the views that were drawn for these rows, normalised, and the rows' colour statistics."""
             pixels = [side[rows].to(self.device).float() / 255 for side in self.sides["train"]]
             draws_of_batch = draws[places].to(self.device)
             if self.settings.paired:
@@ -113,7 +118,7 @@ class ImageInputs(Inputs):
 
 
 def _pixels(array: Any) -> StoredImages:
-    """Return stored images [n h w c] with channels first; `DataError` where they are no bytes of this form."""
+    """Return stored images [n h w c] as [n c h w]; `DataError` where they are not uint8 or have other than 4 axes."""
     if array.ndim != 4 or array.dtype != np.uint8:
         raise DataError(f"images must be uint8 [n h w c], got {array.dtype} {list(array.shape)}")
     return torch.tensor(array).permute(0, 3, 1, 2).contiguous()

@@ -75,14 +75,18 @@ class Settings(PairedSettings):
 
     @property
     def copies(self) -> int:
-        """Return how many versions of each channel enter the network: one for each colour that is subtracted."""
+        """How many times each channel of an image enters the network: 2 with `centre: both`, else once.
+
+        With `both` a channel comes with the dataset's mean subtracted, and again with the pair's own mean subtracted.
+        """
         return 2 if self.centre == "both" else 1
 
     def resolve(self, data: Manifest) -> "Settings":
         """Return the settings with concrete values for `data`: sizes, stem, augmentation, digest of weights.
 
-        `DataError` where the data is of another kind or without labels, `SpecError` where sizes or the user's own
-        encoder do not suit.
+        `DataError` where `data` holds no images (`input: single`) or image pairs (any other input), or has no labels.
+        `SpecError` where a batch is larger than the training part, l has fewer dimensions than there are classes, or
+        the user's own encoder does not suit.
         """
         kind = "image" if self.input == "single" else "image-pair"
         if data.kind != kind:

@@ -31,10 +31,10 @@ class PairPolicy:
 
 @checked
 class Auto(PairPolicy):
-    """The views that suit the input, by the dataset's manifest.
+    """The views that suit the input: `pairs` for image pairs, and for single images what suits the dataset.
 
-    Pairs get `pairs` with these parameters. Single images get what `contrasweep.trainables.augmentations` takes,
-    whatever these parameters are.
+    Pairs get `pairs` with these parameters. For single images `auto` of `contrasweep.trainables.augmentations` chooses
+    by the dataset's manifest, and these parameters are not used.
     """
 
 
@@ -66,7 +66,11 @@ class PairDraws(augmentations.DrawsOfRows):
 
 
 def draw_pair(policy: PairPolicy, n: int, generator: "torch.Generator") -> PairDraws:
-    """Draw the view of each of `n` pairs; every policy uses the generator equally often."""
+    """Draw the random numbers of a view for each of `n` pairs; `apply_pair` computes the views.
+
+    For each pair 10 numbers are drawn, whatever the policy does, so that with the same generator two policies get the
+    same numbers.
+    """
     u = torch.rand(6, n, generator=generator)
     light = torch.randn(n, 2, 2, generator=generator)
     moves = policy.crop_area < 1 or policy.dihedral

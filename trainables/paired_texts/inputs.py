@@ -42,9 +42,11 @@ class TextInputs(Inputs):
         return tuple(side[rows].to(self.device) for side in self.sides[split])
 
     def epoch(self, *key: int | str | None) -> Callable[[Tensor, slice], tuple[Tensor, ...]]:
-        """Draw by `key` which words the views of one epoch hide, at each place in the epoch's order.
+        """Draw which words are hidden at each place of one epoch, seeded by `key`.
 
-        Returns f(rows, places), which gives both sides of a batch's views: of these rows, at these places in its order.
+        Returns a function f(rows, places) -> (first sentences, second sentences), to be called for each batch. `rows`
+        are the training rows of the batch, `places` is the slice of the epoch's order in which they stand. The
+        sentences are word indices [b w], with the unknown word in place of hidden ones.
         """
         # [side, place in the epoch's order, word]
         shape = (2, len(self.train_labels), self.settings.max_words)

@@ -53,7 +53,8 @@ class Settings(PairedSettings):
     def resolve(self, data: Manifest) -> "Settings":
         """Return the same settings: they do not depend on `data`.
 
-        `DataError` where the data is of another kind or without labels, `SpecError` where sizes do not suit it.
+        `DataError` where `data` holds no text pairs or has no labels. `SpecError` where a batch is larger than the
+        training part, or l has fewer dimensions than there are classes.
         """
         if data.kind != "text-pair":
             raise DataError(

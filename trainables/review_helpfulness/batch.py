@@ -149,7 +149,11 @@ class Corpus:
         return len(self.label)
 
     def batch(self, rows: Ints, groups: Ints | None = None) -> Batch:
-        """Return the reviews `rows` with their products, in this order; `groups` has the sampled group of each."""
+        """Return the batch of these review numbers (`rows`) with their products, in this order.
+
+        `groups` has for each review the number of the group that it was sampled in; None: no groups, as in an
+        evaluation.
+        """
         owners = self.product[rows]
         text_p, mask_p = _pad_tokens([self.product_tokens[i] for i in owners])
         record_p, record_mask_p = _pad_tokens([self.record_tokens[i] for i in owners])
@@ -221,7 +225,7 @@ class HelpfulnessModel(nn.Module, ABC):
         return batch
 
     def scored(self, *features: Float[Tensor, "b _"]) -> Output:
-        """Return the output whose scores `score` gives of these features of the pairs, side by side."""
+        """Return an `Output` with a score for each pair: `score` of the `features` joined along their last axis."""
         return Output(self.score(torch.cat(features, dim=1))[:, 0])
 
     @abstractmethod

@@ -88,7 +88,10 @@ def circle_contrastive_loss(*features: Pooled) -> Scalar:
 
 
 def _similarities(*features: Pooled) -> Float[Tensor, "6 b b"]:
-    """Return the cosines of all rows of one with all rows of the other, for the six pairs of four features [b d]."""
+    """Return the cosines of rows for the six pairs of four features [b d], in the order (0, 1), (0, 2), ... (2, 3).
+
+    Entry (j, k) of a pair's [b b] is the cosine of row j of the first feature with row k of the second.
+    """
     first, second = zip(*combinations(range(4), 2), strict=True)
     unit = _unit(torch.stack(features))
     return unit[list(first)] @ unit[list(second)].mT

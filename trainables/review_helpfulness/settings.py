@@ -52,9 +52,10 @@ USUAL_THRESHOLD = 1
 
 
 def threshold_of(data: Manifest, chosen: int | None) -> int:
-    """Return the label above which reviews are relevant: `chosen`, or if that is None the manifest's, or the usual one.
+    """Return the label above which reviews are relevant: `chosen`, if it is not None, else that of the dataset.
 
-    `DataError` where the manifest's is no label from 0 to 3.
+    A dataset without `relevance_threshold` in its manifest has `USUAL_THRESHOLD`. `DataError` where the threshold is no
+    label from 0 to 3.
     """
     threshold = (
         data.source.get("relevance_threshold", USUAL_THRESHOLD) if chosen is None else chosen

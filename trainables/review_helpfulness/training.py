@@ -80,7 +80,10 @@ def memory(config: Config, data: Manifest) -> Workload:
 
 
 def _batch(rows: int, tokens: int, regions: int, roi: int) -> Any:
-    """Return a `Batch` of `rows` pairs whose texts have `tokens` words, and whose images `regions` regions [roi]."""
+    """Return a `Batch` of `rows` equal pairs, with which a plan counts memory: only its shapes matter.
+
+    Each text has `tokens` words, and each item `regions` image regions of `roi` features.
+    """
     from contrasweep.trainables.review_helpfulness.batch import Corpus
 
     texts = [np.ones(tokens, np.int64)] * rows

@@ -147,9 +147,10 @@ class Texts(DualEncoder[Batch]):
         return self.settings.build_network(self.reader.size)
 
     def batches(self, order: Int[Tensor, "batches b"], *key: int | None) -> Iterator[Batch]:
-        """Yield batches of pairs.
+        """Yield the batches of an epoch: one for each row of `order` [batches b], which has the pairs of the batch.
 
-        For each first sentence with contradictions, one of them is drawn in each epoch as a hard negative.
+        For each first sentence that has contradictions, one of them is drawn by `key` (seed, fold, epoch) as a hard
+        negative.
         """
         # A number from 0 to 1 for each place of the epoch, which picks one of however many contradictions there are.
         draw = torch.rand(order.shape, generator=seeding.generator(*key, "hard negatives"))
@@ -165,7 +166,10 @@ class Texts(DualEncoder[Batch]):
             yield Batch(first, pairs.second[rows], hard_negatives, pairs.groups[rows])
 
     def embed(self, batch: Batch) -> Sides:
-        """Embed all sentences of a batch in one pass, so that dropout differs between the views of one."""
+        """Embed first sentences, second sentences and hard negatives of a batch in one pass through the network.
+
+        A sentence that stands on both sides (`positives: views`) so gets two different dropout masks.
+        """
         # First sides, second sides and hard negatives, one below the other.
         sentences = (batch.first, batch.second, batch.hard_negatives)
         z = self.model(self.words[torch.cat(sentences).to(self.device)])

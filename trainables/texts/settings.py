@@ -17,13 +17,21 @@ from contrasweep.trainables.texts.encoders import ENCODERS, with_digest_of_folde
 
 
 def _takes(entry: Any, config: Config) -> type:
-    """Return the class with the fields that can be set of a loss, by the table that the loss comes from."""
+    """Return the class whose fields are the settings that the loss `entry` takes.
+
+    `config` is what a study gives for the loss. A loss is one of the table `LOSSES`, which compares all rows, or of
+    `OF_TWO_SIDES`.
+    """
     table = losses.LOSSES if isinstance(entry, Loss) else OF_TWO_SIDES
     return table.takes(entry, config)
 
 
 def _find(path: str) -> Any:
-    """Return the loss at a dotted path: a `Loss` where it takes scores and two masks, else one of two sides."""
+    """Return the loss at a dotted path.
+
+    A function of scores and two masks gives a row `Loss`, as in the table `LOSSES`; any other gives a loss of two
+    sides.
+    """
     found = losses.LOSSES.find(path)
     return found if isinstance(found, Loss) else OF_TWO_SIDES.find(path)
 
@@ -79,7 +87,8 @@ class Settings(DualEncoderSettings):
     def resolve(self, data: Manifest) -> "Settings":
         """Return the settings for `data`, with the digest of a Hugging Face model's folder.
 
-        `DataError` where the dataset has no pairs of texts, or not the classes that are named.
+        `DataError` where `data` has no pairs of texts, or lacks a class that `positive_class` or `negative_class`
+        names.
         """
         if data.kind != "text-pair":
             raise DataError(f"texts trains on text pairs; {data.name} is of kind {data.kind!r}")

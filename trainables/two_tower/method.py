@@ -91,7 +91,11 @@ class TwoTower(DualEncoder[Batch]):
         return network
 
     def batches(self, order: Int[Tensor, "batches b"], *key: int | None) -> Iterator[Batch]:
-        """Yield batches with a view of each image and one of its captions, drawn again in each epoch."""
+        """Yield the batches of an epoch: one for each row of `order` [batches b], which has the images of the batch.
+
+        A batch is (views [b c h w], word indices of a caption of each image). Views and captions are drawn by `key`
+        (seed, fold, epoch).
+        """
         size = order.shape[1]
         # A view for each place of the epoch, and a number from 0 to 1 that picks one of the image's captions.
         views = images.Views(self.train, [self.policy], order.reshape(-1), *key)
@@ -167,7 +171,7 @@ class TwoTower(DualEncoder[Batch]):
         return loop.Evaluation(metrics | self._elsewhere(), of_items)
 
     def _elsewhere(self) -> dict[str, float]:
-        """Return the zero-shot accuracy on each other dataset that the settings name."""
+        """Return `zero_shot_on_NAME`, the zero-shot accuracy, for each other dataset that the settings name."""
         scores = {}
         for other in transfer.open_others(
             self.settings.zero_shot_on, self.trial.data, self.trial.fold

@@ -170,13 +170,16 @@ def _review(row: Row, relation: Row) -> Review:
 
 
 def _text(row: Row, name: str) -> str:
-    """Return a field as text; "" where it is missing, null or NaN (which alone is not equal to itself)."""
+    """Return a field of a row as text; "" where the field is missing, null or NaN."""
     value = row.get(name)
     return "" if value is None or value != value else str(value)
 
 
 def _urls(row: Row) -> tuple[str, ...]:
-    """Return the addresses of a row's images: a text or a list in the source."""
+    """Return the addresses of a row's images; () where there are none.
+
+    MCR's files have in `img_url` a single address as text, or a list of them.
+    """
     urls = row.get("img_url") or ()
     if isinstance(urls, str):
         return (urls,)

@@ -52,10 +52,11 @@ def _tables(vectors: Iterable[WordVector], specs: dict[str, ColumnSpec]) -> Iter
 
 
 def read_vectors(path: Path, dim: int) -> Iterator[WordVector]:
-    """Yield word and vector of each line; `DataError` where there is no file, or not `dim` finite numbers in a line.
+    """Yield (word, vector [dim]) for each line of a file; fastText's first line `count dim` is passed over.
 
-    A few words of GloVe's larger files hold blanks, but never the first word. More numbers there than `dim` are vectors
-    of another size.
+    A line's last `dim` fields are its vector, and all before them is the word: a few words of GloVe's larger files hold
+    blanks. The first word of a file never does. If it seems to, the file's vectors have more than `dim` numbers.
+    `DataError` in this case, where there is no file, and for a line without a word or with a number that is not finite.
     """
     if not path.is_file():
         raise DataError(f"{path}: there is no file of word vectors here")

@@ -248,7 +248,11 @@ class MCR(HelpfulnessModel):
         return output
 
     def _coherence(self, common: dict[str, Sequences]) -> Tensor:
-        """Return the review's nodes pooled by the product's vector (the claim), after a graph for each of both."""
+        """Return the review's vectors pooled by attention from the product, [b d].
+
+        Text and images of the product go through a graph; so do those of the review. The mean of the product's nodes is
+        the claim, which weighs the review's nodes.
+        """
         product = join(common["text_p"], common["roi_p"])
         review = join(common["text_r"], common["roi_r"])
         claim = masked_mean(self.product_graph(*product), product.mask)

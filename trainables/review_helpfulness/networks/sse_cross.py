@@ -1,7 +1,8 @@
 """SSE-Cross (Abavisani et al. 2020), adapted: cross-attended modalities and stochastic shared embeddings.
 
-Product and review have encoders of their own; their joint vectors and the product of these are scored. In training,
-a review's modality is now and then replaced by another training review's, mostly one of the same label.
+The product that is sold and its review have encoders of their own. The score comes from the two vectors that they give,
+and from the element-wise multiple of these vectors. In training, a review's text or images are now and then replaced by
+those of another training review, mostly one of the same label.
 """
 
 from typing import cast
@@ -79,7 +80,7 @@ def swap_partners(labels: Ints, rows: Ints, odds: float, rng: np.random.Generato
 
 
 class SSECross(HelpfulnessModel):
-    """SSE-Cross: encodes product and review, and scores their vectors and the product of these."""
+    """SSE-Cross: scores the vector of a product (p), that of its review (r), and p * r, element by element."""
 
     def __init__(self, options: SSECrossOptions, inputs: Inputs) -> None:
         super().__init__()
@@ -104,7 +105,7 @@ class SSECross(HelpfulnessModel):
         return batch
 
     def forward(self, batch: Batch) -> Output:
-        """Return scores [b] from product, review and their product."""
+        """Return scores [b] from the vectors p of the products, r of their reviews, and p * r, element by element."""
         p = self.product(batch.text_p, batch.mask_p, batch.roi_p, batch.roi_mask_p)
         r = self.review(batch.text_r, batch.mask_r, batch.roi_r, batch.roi_mask_r)
         return self.scored(p, r, p * r)

@@ -34,9 +34,10 @@ def _study(
     data: str = PLANTED,
     **study_settings: object,
 ) -> AblationGrid:
-    """Return a study whose reference is the first arm. Seeds are added while a comparison is undecided.
+    """Return a study by test MAP whose reference is the first arm. Seeds are added while a comparison is undecided.
 
-    `smallest` is the smallest difference of interest. `study_settings` replace or complete the settings here.
+    `smallest` is the smallest difference of interest. `study_settings` are further settings of the study; they go
+    before those that this function sets (metric, reference, seeds, replicates).
     """
     settings: MutableConfig = {
         "metric": "map",

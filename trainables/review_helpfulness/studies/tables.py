@@ -147,7 +147,11 @@ def model_arms(
 
 
 def dataset_labels(*data: str) -> dict[str, str]:
-    """Return dataset -> label: the name in `CALLED` in place of the dotted path, and the same parameters after it."""
+    """Return dataset -> what tables call it, for each dataset of `data`.
+
+    For `package.module:NAME?category=x` that is, for example, `mcr-reviews?category=x`. The short name in place of the
+    dotted path is that of `CALLED`.
+    """
     labels = {}
     for name in data:
         path, mark, parameters = name.partition("?")
@@ -160,7 +164,8 @@ def _study(
 ) -> AblationGrid:
     """Return a study that is judged by test MAP, with {} in `about` replaced by the dataset's name.
 
-    `study_settings` replace or complete the settings here.
+    `study_settings` are further settings of the study; they go before those that this function sets (metric, mode,
+    labels).
     """
     settings: MutableConfig = {
         "metric": "map",
