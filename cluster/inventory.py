@@ -187,7 +187,10 @@ def _memories(nodes: Iterable[Node]) -> dict[Node, list[float]]:
 
 
 def _alike(nodes: Sequence[Node]) -> list[Node]:
-    """Return the hosts; a type of GPU gets the smallest memory that any host has for it: a trial may land on any."""
+    """Return the hosts, with the same memory for all GPUs of a type: the smallest that any of the hosts has.
+
+    A trial may land on any of these hosts.
+    """
     smallest: dict[str, Gpu] = {}
     for gpu in (node.gpu for node in nodes if node.gpu):
         smallest[gpu.type] = min(gpu, smallest.get(gpu.type, gpu), key=lambda gpu: gpu.memory_gib)
@@ -356,7 +359,7 @@ def _ray_node(node: RayNode) -> Node:
 
 
 def _label(labels: Mapping[str, str], name: str) -> float:
-    """Return a label's value, 0 where there is none; `InventoryError` where it is no number."""
+    """Return the number in the node label `name`; 0 where the node lacks it, `InventoryError` where it is no number."""
     try:
         return float(labels.get(name) or 0.0)
     except ValueError:

@@ -151,7 +151,10 @@ def _end_s(hosts: Sequence[_Host], kinds: Sequence[_Kind]) -> float:
 
 
 def _fill(host: _Host, kinds: Sequence[_Kind], now: float, ends: list[_End]) -> None:
-    """Start on a host, at the time `now`, all waiting trials that fit, each in its turn; enter their ends."""
+    """Start on a host, at the time `now` (s), all waiting trials that fit, those with the lowest turn first.
+
+    The end of each started trial is added to `ends`. A kind of trial that does not fit is passed over.
+    """
     # A heap of (turn of the first waiting trial, kind): the trials of one kind wait in turns, so the first entry is the
     # first of all waiting trials.
     firsts = [

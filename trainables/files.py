@@ -100,7 +100,10 @@ def load_weights(module: "nn.Module", file: str, sha256: str) -> None:
 
 
 def _weights_file(file: str) -> Path:
-    """Return the path of a file of weights, relative to here or to the project; `SpecError` where there is none."""
+    """Return the path of the file of weights `file`; `SpecError` where there is none.
+
+    A relative path is looked for in the current folder, then in the folders of the project.
+    """
     for path in (local_path(file, "weights"), *(folder / file for folder in project_folders())):
         if path.is_file():
             return path

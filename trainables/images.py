@@ -329,9 +329,9 @@ def moments(blocks: Iterable[Pixels]) -> Moments:
 def crop(
     pixels: UInt8[np.ndarray, "h w c"], box: Rectangle, side: int
 ) -> UInt8[np.ndarray, "c side side"]:
-    """Return the part `box` (top, left, height, width) of an image as a square of `side` pixels.
+    """Return the part `box` (top, left, height, width) of an image, scaled to a square of `side` pixels.
 
-    It is scaled bilinearly with antialiasing; channels come first then.
+    It is scaled bilinearly with antialiasing. `pixels` are [h w c]; the result is [c side side].
     """
     top, left, height, width = box
     # Contiguous, so that torch starts no threads of its own beside those that cut.

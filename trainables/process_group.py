@@ -231,7 +231,7 @@ def _join(kind: str, meet: str, rank: int, size: int) -> None:
 
 
 def _end(group: Group) -> None:
-    """End the other ranks and leave the group: this process may train another trial."""
+    """Kill the other ranks, and leave torch's process group, so that this process may train another trial."""
     # All are killed before one is awaited: they may be waiting for each other.
     for rank in group.ranks:
         rank.kill()

@@ -214,9 +214,10 @@ def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
 
 
 def _joined_types(errors: list[Any], cls: Any) -> Any:
-    """Return the first of pydantic's `errors`; of a field of several types, one error that names the rules of all.
+    """Return the first of pydantic's `errors`, with a joined rule where it is about a value of several types.
 
-    Pydantic has an error for each type of a union, and names the type as a last part of the place.
+    For a value of `int | str`, pydantic has an error for each type and adds the type to the place. They become one
+    error, at the place of the value, whose message names the rules of all types: `rule of int, or rule of str`.
     """
     first = errors[0]
     if len(first["loc"]) < 2:  # a field of `cls`, or all of it

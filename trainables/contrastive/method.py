@@ -153,7 +153,7 @@ class Contrastive(loop.Trained):
         return embeddings.shape[1]
 
     def _targets(self) -> Targets:
-        """Return the targets on the device, built for this network."""
+        """Build the targets (momentum encoders, queues, predictors) for this network, and return them on the device."""
         dim = self._dim() if self.settings.targets.name != "batch" else 0
         # A momentum encoder is a copy of the network as it is now: in training mode, so that both normalise by batches.
         self.model.train()
@@ -396,9 +396,10 @@ class Contrastive(loop.Trained):
     def _figures(
         self, scores: evaluation.EncoderScores, train: Tensor, test: Tensor, folder: Path
     ) -> dict[str, Path]:
-        """Draw pictures of the embeddings of both parts, and histograms of similarities; return name -> file.
+        """Draw pictures of the embeddings of both parts, and histograms of similarities; return file name -> file.
 
-        `train` and `test` are the embeddings [n d], or the features, that were scored.
+        `train` and `test` are the embeddings [n d], or the features, that were scored. `scores` has the test items'
+        similarities.
         """
         folder.mkdir(parents=True, exist_ok=True)
         trial = self.trial
@@ -427,10 +428,11 @@ class Contrastive(loop.Trained):
     def _histograms(
         self, scores: evaluation.EncoderScores, folder: Path, title: str
     ) -> dict[str, Path]:
-        """Draw the similarities of each test item to its target and its noise (see `Neighbours`); return name -> file.
+        """Draw histograms of the test items' similarities to target and noise (see `Neighbours`); return name -> file.
 
-        Similarities are cosines or negative arc lengths (<name>): `similarities_<name>.png` over all items,
-        `similarities_<name>_by_class.png` by their own class.
+        There are four files: cosines over all items (`similarities_cosine.png`) and by each item's own class
+        (`similarities_cosine_by_class.png`), and the same for arc lengths (`neg_arc_length`). `title` stands above
+        each.
         """
         drawn: dict[str, Path] = {}
         cosines = [scores.items[f"{name}_similarity"] for name in ("target", "noise")]

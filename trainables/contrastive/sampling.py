@@ -13,7 +13,7 @@ Labels = Integers
 
 
 def shuffled(labels: Labels, generator: "torch.Generator", batch: int, per_class: int) -> Integers:
-    """Return an order in which each row comes once; `batch` and `per_class` are not used."""
+    """Return all n rows in random order, each once, for n `labels`; `batch` and `per_class` are not used."""
     return torch.randperm(len(labels), generator=generator)
 
 

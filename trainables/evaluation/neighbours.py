@@ -38,10 +38,11 @@ def search(
     recall_at: tuple[int, ...] = (),
     retrieval: bool = False,
 ) -> Neighbours:
-    """Compare every query with every index item by cosine similarity, in tiles of queries.
+    """Return the neighbours of all queries among the items of the index, by cosine similarity, in tiles of queries.
 
     `ks` are the numbers of neighbours that vote; an index smaller than k votes as a whole. `recall_at` are the k of
-    recall@k, where `retrieval` asks for it. Ties at every stage go to the lowest label.
+    recall@k, which is computed with `retrieval` alone. If two items are equally similar, that with the lower label
+    counts as nearer.
     """
     # By label, so that the first of equal similarities is that of the lowest label.
     order = torch.sort(index_labels, stable=True).indices

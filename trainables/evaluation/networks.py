@@ -100,9 +100,9 @@ def train(trial: Trial, resume: Path | None = None, *, storage: str = "") -> Gen
 
 
 def memory(config: Config, data: Manifest) -> Workload | None:
-    """Return what the network took in training, which an evaluation does not exceed.
+    """Return the memory that the trained network took in training, as its trainable tells; an evaluation takes no more.
 
-    None where the trainable has no `memory`.
+    None where the trainable has no function `memory`.
     """
     hook = getattr(import_path(config["trainable"], kind="trainable"), "memory", None)
     return None if hook is None else hook(config["config"], data)

@@ -82,7 +82,7 @@ def _anchor_means(terms: Terms) -> PerAnchor:
 
 
 def _weighted_mean(values: PerAnchor, weights: PerAnchor) -> Scalar:
-    """Return the mean with these weights, which are whole numbers; 0 where all are 0."""
+    """Return the mean of `values` with whole numbers as `weights`; 0 where all weights are 0."""
     return (values * weights).sum() / weights.sum().clamp(min=1)
 
 
@@ -164,9 +164,10 @@ class FunctionLoss(TableRow):
 
 @functools.cache
 def loss_settings(loss: Loss, similarity: str) -> type:
-    """Return a class with a checked field for all that can be set of `loss` where this similarity is chosen.
+    """Return a `@checked` class whose fields are the settings that `loss` takes if this similarity is chosen.
 
-    That is similarity, reduction and the function's own parameters, with the defaults that suit the similarity.
+    They are `similarity`, `reduction` and the parameters of the loss's function. Their defaults are those that suit the
+    similarity.
     """
     parameters = loss.fields
     # A loss whose formula reads the sign of scores takes only similarities that have one.

@@ -44,7 +44,8 @@ Batch = tuple[list[Tensor], Tensor]
 class Inputs(abc.ABC):
     """The part of a training that depends on the modality: data on the device, views, network.
 
-    `test_rows` are the numbers of the test items in the dataset, `test_grouping` their columns of groups.
+    `test_rows` are the numbers of the test items in the dataset. `test_grouping` is {"group": the group of each test
+    item}; {} where items have no groups.
     """
 
     settings: Any
@@ -66,7 +67,7 @@ class Inputs(abc.ABC):
         """Build the network, initialised from torch's global generator."""
 
     def train_mode(self, model: Joint) -> None:
-        """Put the network into training mode, but for what stays frozen."""
+        """Put `model` into training mode; a part may stay in evaluation mode, such as a frozen BatchNorm."""
         model.train()
 
     @abc.abstractmethod
@@ -158,7 +159,11 @@ class PairedTraining(loop.Trained):
         return means | diagnosed | progress
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
-        """Yield an epoch's batches: the sides with all their views below one another, and the labels, on the device."""
+        """Yield the batches of an epoch as (sides, labels), on the device.
+
+        `sides` has a tensor for each side of the pairs: the first views of all b rows, then their second views, and so
+        on. `labels` [b x views] are in the same order.
+        """
         order: Int[Tensor, "batches b"] = SAMPLERS[self.settings.sampler](
             self.inputs.train_labels,
             self.settings.batch_size,
@@ -192,10 +197,10 @@ class PairedTraining(loop.Trained):
         return loss, gradients, Step(detached, widened(out.z.detach()), labels, negatives)
 
     def _diagnose(self, last: Step, epoch: int) -> dict[str, float]:
-        """Return diagnostics of z in an epoch's last batch; warn the first time that the trial is stuck.
+        """Return the finite metrics of `diagnostics.of_batch` for z in an epoch's last batch.
 
-        There are none where z is 0 throughout, as it is where one side of a pair is fed twice. A batch without positive
-        pairs has no alignment.
+        A warning is logged the first time that all embeddings have collapsed. {} where z is 0 throughout, as it is
+        where one side of a pair is fed twice. A batch without positive pairs has no `alignment`.
         """
         if not last.z.any():
             return {}

@@ -36,7 +36,10 @@ def scores(predicted: Labels, labels: Labels, train_counts: Int[Tensor, " k"]) -
 
 
 def baseline_report(trial: Trial, predicted: Labels, train: Part, test: Part) -> Report:
-    """Return the one report of a baseline from the labels that it predicts of the test part."""
+    """Return the single report of a baseline: the scores of the labels that it predicts for the test part.
+
+    Its items are `accuracy`, 1 where a label is right and else 0, and the groups of the items, if they have any.
+    """
     labels = torch.tensor(test.labels)
     train_labels = torch.tensor(train.labels)
     # Without named classes, the largest label says how many there are.

@@ -214,7 +214,7 @@ def load(trial: Trial, settings: Settings) -> PreparedParts:
 
 
 def _pretrained_vectors(settings: Settings, data: Manifest) -> Iterable[WordVector]:
-    """Return the pretrained vectors that the settings name, as (word, vector); () for none."""
+    """Return pairs (word, vector): the staged word vectors that the setting `word_vectors` names; () without one."""
     if settings.word_vectors is None:
         return ()
     part = open_dataset(settings.staged_vectors(data)).split("train")

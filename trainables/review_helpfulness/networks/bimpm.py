@@ -144,7 +144,10 @@ class BiMPM(HelpfulnessModel):
         return self.scored(self.dropout(torch.cat(sides, dim=1)))
 
     def _side(self, a: Tensor, b: Tensor, mask_a: Tensor, mask_b: Tensor) -> Tensor:
-        """Return the last states of both directions over a's matching against b, [b 2h]."""
+        """Return one vector for each row's text a [b 2h]: a second LSTM reads how each word of a matches the text b.
+
+        The vector is the LSTM's last state in each of the two directions.
+        """
         states = self.aggregation(self.dropout(self.matching(a, b, mask_a, mask_b)), mask_a)
         forward, backward = states.chunk(2, -1)
         return torch.cat([last_valid(forward, mask_a), backward[:, 0]], dim=1)

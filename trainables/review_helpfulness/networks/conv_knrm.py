@@ -101,7 +101,10 @@ class ConvKNRM(HelpfulnessModel):
         return self.scored(*pooled)
 
     def _grams(self, words: Tensor, mask: Tensor) -> list[Tensor]:
-        """Return the n-grams that begin at each position, each [b t filters]; zeros follow the last word."""
+        """Return a list with, for each n-gram size, the vectors [b t filters] of the n-grams that begin at each word.
+
+        N-grams that reach beyond the last word are filled up with zeros.
+        """
         # Padded behind the last word, so that there is an n-gram for each word.
         channels = (words * mask[..., None]).mT
         return [

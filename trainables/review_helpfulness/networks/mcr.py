@@ -117,13 +117,13 @@ class _Mix(torch.autograd.Function):
     def forward(
         ctx: Any, queries: Tensor, keys: Tensor, x: Tensor, weight: Tensor, mask: Tensor
     ) -> Tensor:
-        """Keep the inputs, which are small, and not the pairs."""
+        """Return the result of `_mix`; only its inputs, which are small, are kept for the backward pass."""
         ctx.save_for_backward(queries, keys, x, weight, mask)
         return _mix(queries, keys, x, weight, mask)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Compute `_mix` again with a graph; the mask has no gradient."""
+        """Return the gradient of each input (None for the mask), for which `_mix` is computed again with a graph."""
         *differentiable, mask = ctx.saved_tensors
         inputs = [tensor.detach().requires_grad_() for tensor in differentiable]
         with torch.enable_grad():
