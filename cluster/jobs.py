@@ -155,7 +155,7 @@ class Job:
         return shlex.join(["contrasweep", name, self.id, "--address", self.address])
 
     def _ask(self, parse: Callable[[Any], T], path: str = "", method: str = "GET") -> T:
-        """Return what `parse` takes from the dashboard's answer at the job's own path, followed by `path`."""
+        """Return `parse(answer)` of the dashboard's JSON answer to `method` at the job's path followed by `path`."""
         job = f"/api/jobs/{quote(self.id, safe='')}"
         return Dashboard(self.address).read(parse, method, job + path)
 
@@ -275,10 +275,10 @@ class Dashboard:
     def read(
         self, parse: Callable[[Any], T], method: str, path: str, body: bytes | None = None
     ) -> T:
-        """Send the request `method` at `path`, and return what `parse` takes from the JSON of the answer.
+        """Send the request `method` at `path`, with `body` if given, and return `parse(answer)` of its JSON answer.
 
-        A path is such as `/api/version`. `body` is sent with the request. `SubmissionError` where there is no answer,
-        or one that Ray does not give, so that `parse` raises an error.
+        A path is such as `/api/version`. `SubmissionError` where there is no answer, or one that Ray does not give:
+        `parse` then raises an error.
         """
         try:
             return parse(json.loads(self._send(method, path, body)))

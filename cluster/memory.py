@@ -58,7 +58,7 @@ class Work:
     kernels: float = 0.0
 
     def times(self, parts: float) -> "Work":
-        """Return the work of a step on `parts` times as many examples: each of the same kernels does so much more."""
+        """Return the work of a step on `parts` times as many examples: more operations and bytes, the same kernels."""
         return Work(self.operations * parts, self.moved * parts, self.kernels)
 
     def seconds(self, gpu: str, in_half: bool, share: float = 1.0) -> float | None:

@@ -63,7 +63,10 @@ class Policy:
 
 @checked
 class Auto:
-    """`photos` or `glyphs`, by what the dataset's manifest says of its images (see `resolve_augmentation`)."""
+    """`photos`, `imagenet` or `glyphs`, by what the dataset's manifest says of its images.
+
+    For the rule see `resolve_augmentation`.
+    """
 
 
 def _preset(name: str, about: str, **defaults: Any) -> type[Policy]:
@@ -144,10 +147,12 @@ AUGMENTATIONS: Table[Any] = Table(
 def resolve_augmentation(
     augmentation: Component, data: Manifest, column: str = "image"
 ) -> Component:
-    """Return `augmentation`; `auto` is replaced by the one that suits the images in the `column` of `data`.
+    """Return `augmentation`, or in place of `auto` the one that suits the images in the `column` of `data`.
 
-    The importer may say what the images are (`source.content`, a name of `AUGMENTATIONS`). Otherwise images of one
-    channel are taken for glyphs: a missing flip costs little, and a wrong one makes classes indistinguishable.
+    The dataset's importer may say what the images are: `source.content` in the manifest, a name of `AUGMENTATIONS` such
+    as `glyphs`. Otherwise images of one channel get `glyphs`, images of different sizes `imagenet`, and all others
+    `photos`. `glyphs` does not mirror images: to leave it out costs photos little, but a mirrored letter may look like
+    another letter.
     """
     if augmentation.name != "auto":
         return augmentation

@@ -123,6 +123,9 @@ def _digest_of(file: Path) -> str:
 
 @functools.lru_cache(64)
 def _sha256(file: Path, mtime_ns: int, size: int) -> str:
-    """Return the 64 digits of a file's SHA-256; `mtime_ns` and `size` are parts of the cache's key only."""
+    """Return the SHA-256 of a file, 64 hexadecimal digits, from a cache that has the arguments as its key.
+
+    A file whose modification time (`mtime_ns`) or `size` in bytes differs is so read again.
+    """
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -113,9 +113,10 @@ def convert(module: nn.Module) -> nn.Module:
 
 
 def sum_over_processes(values: Tensor) -> Tensor:
-    """Return the sum of `values` over all processes, the same in each.
+    """Return the sum of `values` over all processes of the group, the same in each.
 
-    Its gradient is summed over them too, since the values of one process move the results of all.
+    In the backward pass the gradient is summed over the processes too: the values of one process change the results of
+    all.
     """
     total: Tensor = _Sum.apply(values)
     return total

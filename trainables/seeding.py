@@ -44,9 +44,9 @@ def _has_accelerator() -> bool:
 
 
 def prepare_device(name: str, threads: int) -> "torch.device":
-    """Set the number of torch threads, and on a GPU ask for deterministic algorithms (on the CPU they are).
+    """Set the number of torch threads, and return the device that `pick_device` picks by `name`.
 
-    Returns the device that `pick_device` picks by `name`.
+    On a GPU torch is asked for deterministic algorithms; those of the CPU are deterministic always.
     """
     device = pick_device(name)
     torch.set_num_threads(threads)

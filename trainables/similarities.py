@@ -27,9 +27,9 @@ Columns = Float[Tensor, "m d"]
 class Similarity:
     """A row of `SIMILARITIES`: a `function` from rows [n d] and columns [m d] to scores [n m].
 
-    Its values are between `low` and `high`, which is that of a duplicate. Where there is a `project`, scores are dot
-    products of projected rows, which lets the tiled losses use matrix products for gradients too. `signed`: zero means
-    unrelated, as the orthonormal loss needs it.
+    Scores lie between `low` and `high`; a row scores `high` with a copy of itself. Where there is a `project`, scores
+    are dot products of projected rows, which lets the tiled losses use matrix products for gradients too. `signed`: a
+    score of 0 means unrelated, as the orthonormal loss (`ocl`) needs it.
     """
 
     name: str

@@ -357,8 +357,8 @@ class Contrastive(loop.Trained):
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
         """Return the scores of the held-out part.
 
-        With `final` also the costlier scores (probe, retrieval), scores on other datasets, values of single items, and
-        figures, which are written to `folder`. Images without labels have scores on other datasets alone.
+        With `final` also the costlier scores (probe, retrieval), scores on other datasets, the score of each test item,
+        and figures, which are written to `folder`. For images without labels there are scores on other datasets alone.
         """
         s = self.settings
         # The frozen network on other datasets, which needs no labels of its own training data.

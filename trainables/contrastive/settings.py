@@ -176,7 +176,7 @@ class Settings(TrainingSettings):
             raise SpecError(rule, place="batch_size", value=self.batch_size)
 
     def _check_views(self, loss: losses.AnyLoss) -> None:
-        """Raise `SpecError` where the number of views does not go with the loss or their augmentations."""
+        """Raise `SpecError` where the number of views does not suit the loss or `view_augmentations`."""
         if len(self.view_augmentations) > self.n_views:
             raise SpecError(
                 f"each image has {self.n_views} views",

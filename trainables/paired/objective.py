@@ -76,7 +76,10 @@ class Objective:
     def _contrast(
         self, rows: Tensor, labels: Tensor, name: str, negatives: dict[str, Counts]
     ) -> Tensor:
-        """Return C of these rows [n d], and put its counts of negatives, if any, into `negatives` by `name`."""
+        """Return C, the contrastive loss, of `rows` [n d] with these labels.
+
+        Where its scores have a sign, its counts of negatives are put into `negatives` under `name`.
+        """
         loss, tally = with_tally(self.contrast)
         value: Tensor = loss(widened(rows), labels)
         if tally.counts is not None:

@@ -26,10 +26,10 @@ DEV_SHARE = 0.2
 
 @dataclass(frozen=True)
 class Products:
-    """Products by number; `regions` are [m f] each, with m = 0 where there are no images.
+    """The products of a dataset; a product's number is its index in each of these lists.
 
     A product's `text` is its name and description, its `record` name, brand, category and description, each as one
-    text.
+    text. `regions` are [m f] for each product, with m = 0 where it has no images.
     """
 
     ids: Sequence[str]
