@@ -184,7 +184,7 @@ def _by_git(top: Path) -> list[Path]:
     stays = functools.cache(_stays)  # many files have the same folders
 
     def stays_behind(path: Path) -> bool:
-        """Whether a path or a folder around it, below the top, is not sent."""
+        """Whether the file `path` is not sent: because of itself, or because of a folder between it and `top`."""
         return stays(path) or (path.parent != top and stays_behind(path.parent))
 
     paths = [top / os.fsdecode(name) for name in tracked.split(b"\0") if name]

@@ -112,7 +112,10 @@ class _Host:
 
 
 class _Kind:
-    """All trials with one placement, and the waiting ones of them as (turn, seconds)."""
+    """All trials with one placement; `waiting` has those that have not begun, each as (turn, seconds that it takes).
+
+    The trial with the lowest turn begins first.
+    """
 
     def __init__(self, placement: Placement, inventory: Inventory) -> None:
         self.cpus = placement.cpus
@@ -135,7 +138,10 @@ _End = tuple[float, int, _Host, _Kind, tuple[int, ...]]
 
 
 def _end_s(hosts: Sequence[_Host], kinds: Sequence[_Kind]) -> float:
-    """Fill the hosts, then end one trial after another and fill its host again; return when the last one ends."""
+    """Simulate all trials on the hosts, and return when the last one ends, in seconds from the beginning.
+
+    Whenever a trial ends, its host is filled again with waiting trials.
+    """
     ends: list[_End] = []  # a heap
     now = 0.0
     for host in hosts:

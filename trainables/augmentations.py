@@ -238,7 +238,10 @@ class ExternalDraws:
 
 
 def policy_of(augmentation: Component) -> Policy | Transform:
-    """Return what `draw` takes: the policy of a component of the table, or the user's own transform of an image."""
+    """Return the policy of an augmentation of the table, or the user's own function from an image to a view.
+
+    `draw` takes either as its `policy`.
+    """
     if isinstance(augmentation.entry, ExternalAugmentation):
         return _transform_of(augmentation)
     policy: Policy = augmentation.settings
@@ -246,7 +249,7 @@ def policy_of(augmentation: Component) -> Policy | Transform:
 
 
 def _transform_of(augmentation: Component) -> Transform:
-    """Return what makes a view of an image: the user's function with its settings, or an object of the user's class."""
+    """Return a function from an image to a view: the user's function with settings, or a user's object."""
     built: Any = functools.partial(augmentation.entry.target, **augmentation.parameters)
     if inspect.isclass(augmentation.entry.target):
         with errors_named(f"{augmentation.name} cannot be built"):

@@ -168,7 +168,10 @@ class Images:
             start += len(block)
 
     def _describe(self, part: Part, device: "torch.device") -> None:
-        """Set shape, labels and groups as the part has them; `DataError` where its images are not uint8 [n h w c]."""
+        """Set the attributes that follow from `part`: shape of an image, labels and groups of the rows.
+
+        `DataError` where its images are not uint8 [n h w c].
+        """
         file = part.file(IMAGE)
         if len(file.shape) != 4 or file.dtype != np.uint8:
             raise DataError(f"images must be uint8 [n h w c], got {file.dtype} {list(file.shape)}")

@@ -73,7 +73,7 @@ def redacted(text: str) -> str:
 
 
 def _shown(match: re.Match[str]) -> str:
-    """Return an address that `_ADDRESS` has found as it is shown."""
+    """Return the address that `match` of `_ADDRESS` has found, with its secrets replaced by `***`."""
     scheme = match[1]
     rest, end = _parted(match[2], _END)  # `end`: punctuation of the text around the address
     shows_user = _USER_IS_SHOWN.match(scheme) is not None

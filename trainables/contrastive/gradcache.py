@@ -96,7 +96,11 @@ def chunked_step(
 
 
 def _mixes_rows(encoder: nn.Module) -> bool:
-    """Whether an embedding depends on other rows: batch normalisation that has no statistics to use in their place."""
+    """Whether the embedding of a row depends on other rows of its batch.
+
+    It does where the encoder has a batch normalisation that uses the statistics of the batch: in training mode, or
+    where it keeps no running statistics.
+    """
     return any(
         isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
         for module in encoder.modules()

@@ -153,7 +153,10 @@ def _gray(pixels: UInt8[Tensor, "n 3 h w"]) -> UInt8[Tensor, "n 1 h w"]:
 
 
 def _manifest(name: str, data: Manifest) -> Manifest:
-    """Return the manifest of a dataset staged beside `data`; `DataError` where it has no images with labels."""
+    """Return the manifest of the dataset `name` in the storage of `data`.
+
+    `DataError` where the dataset has no images with labels.
+    """
     manifest = find(name, storage=storage_of(data))
     if manifest.kind != "image" or not manifest.classes:
         raise DataError(

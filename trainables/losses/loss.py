@@ -150,7 +150,10 @@ class Loss(TableRow):
 
 @dataclass(frozen=True, eq=False)
 class FunctionLoss(TableRow):
-    """A row of `LOSSES` without a similarity: `function(*tensors, **parameters)` gives the loss of a batch."""
+    """A base class of rows of `LOSSES` without a similarity, such as losses of two views.
+
+    `function(*tensors, **parameters)` gives the loss of a batch; which tensors it takes, each kind of row says.
+    """
 
     name: str
     function: Callable[..., Tensor]

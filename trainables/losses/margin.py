@@ -109,7 +109,7 @@ def batch_hard(
 
 
 def _margin(margin: float | None, soft: bool) -> float:
-    """Return the margin, or where it is None 0 for a soft loss, which needs none, and FaceNet's 0.2 otherwise."""
+    """Return `margin`; if it is None, the default: 0 for a soft loss, which needs no margin, and else FaceNet's 0.2."""
     if margin is None:
         return 0.0 if soft else 0.2
     return margin

@@ -73,16 +73,17 @@ Counts = Int[Tensor, " 2"]
 
 
 class NegativeTally:
-    """Counts negatives over the calls of a loss; `counts` is None before the first one.
+    """Counts the negative pairs that a loss has seen in all its calls, and those of them with a score below 0.
 
-    Counts stay on the device, so that no call waits for it.
+    `counts` is a tensor [those below 0, all]; None before the first call. It stays on the device, so that no call waits
+    for the device.
     """
 
     def __init__(self) -> None:
         self.counts: Counts | None = None
 
     def add(self, scores: Scores, negatives: Mask) -> None:
-        """Count the negatives among these scores, and those of them below 0; the sign is that of the cosine."""
+        """Count the pairs of the mask `negatives`, and those of them whose score is below 0."""
         with torch.no_grad():
             new_counts = torch.stack([((scores < 0) & negatives).sum(), negatives.sum()])
             self.counts = new_counts if self.counts is None else self.counts + new_counts

@@ -18,7 +18,7 @@ EFFECTIVE_BETA = 0.9999
 
 
 class Objective:
-    """Computes the loss of a batch and its parts; class weights are those of the labels of the training fold."""
+    """Computes the loss of a batch and its parts; the class weights come from the labels of the training part."""
 
     def __init__(
         self,

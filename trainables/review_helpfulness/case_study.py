@@ -138,7 +138,7 @@ def _text(reviews: pd.DataFrame, arms: Sequence[str], data: str, storage: str) -
 
 
 def _line(label: object, scores: Sequence[str], text: str) -> str:
-    """Return a line with its columns aligned and the text's line breaks gone."""
+    """Return a line with aligned columns: a review's label, the arms' scores, and its text without line breaks."""
     return (
         f"{label!s:>5}  {'  '.join(f'{score:>14}' for score in scores)}  {' '.join(text.split())}"
     )

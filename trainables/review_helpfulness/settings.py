@@ -161,7 +161,10 @@ class Settings:
         )
 
     def _check_loss(self) -> None:
-        """Raise `SpecError` where the user's own loss of groups fails, or gives no number with a gradient."""
+        """Raise `SpecError` where the user's own ranking loss fails, or gives no number with a gradient.
+
+        It is tried with 2 groups of 2 reviews each.
+        """
         if self.loss.name in LOSSES:
             return
         scores = torch.zeros(2, 2, requires_grad=True)

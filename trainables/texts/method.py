@@ -102,9 +102,10 @@ def _linked(left: np.ndarray, right: np.ndarray, count: int) -> np.ndarray:
 def _contradictions(
     left: np.ndarray, right: np.ndarray, labels: np.ndarray, negative: int, settings: Settings
 ) -> Rows:
-    """Return sentence -> those that contradict it, by the pairs (left, right) whose label is `negative`.
+    """Return a mapping from each sentence that is contradicted to the list of sentences that contradict it.
 
-    {} for settings without hard negatives.
+    Sentences are indices. `left` and `right` are the sentences of each pair; those of a pair whose label is `negative`
+    contradict each other. {} for settings without hard negatives.
     """
     contradictions: Rows = {}
     if settings.uses_hard_negatives:

@@ -45,7 +45,7 @@ class Reader(Protocol):
     size: int
 
     def __call__(self, texts: Sequence[str]) -> Words:
-        """Return the indices of each text, filled up with padding."""
+        """Return the word indices of each text, [n w], filled up with the reader's padding."""
 
 
 class WordReader:

@@ -44,7 +44,7 @@ class EmbeddingQueue(checkpoint.Attributes):
         self.embeddings, self.labels, self.rows = (values[-self.size :] for values in whole)
 
     def to(self, device: "torch.device") -> None:
-        """Move the queue to `device`, as after a restore."""
+        """Move the tensors of the queue to `device`; a restored checkpoint has them on the CPU, for example."""
         self.embeddings = self.embeddings.to(device)
         self.labels = self.labels.to(device)
         self.rows = self.rows.to(device)

@@ -103,7 +103,11 @@ class DRNet(HelpfulnessModel):
         return [*common, own_text, own_image, (own_text - own_image).abs()]
 
     def _overlap(self) -> Tensor:
-        """Return ||W_s^T P_t||_F^2 + ||W_s^T P_v||_F^2: how far the common projection overlaps with the own ones."""
+        """Return how far the common projection overlaps with those of text and of images alone; 0: they are orthogonal.
+
+        It is ||W^T P_t||_F^2 + ||W^T P_v||_F^2, where W is the matrix of the common projection, P_t and P_v those of
+        the two others.
+        """
         common = self.common.weight
         overlaps = [
             (common.mT @ private.weight).square().sum()

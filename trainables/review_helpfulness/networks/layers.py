@@ -197,7 +197,7 @@ class ProductAwareAttention(nn.Module):
         self.project = nn.Linear(dim, dim)
 
     def forward(self, product: Sequences, review: Sequences) -> Float[Tensor, "b s d"]:
-        """Return R, [b s d]; 0 at invalid review positions."""
+        """Return the review's vectors with what they take up from the product (R), [b s d]; 0 at invalid positions."""
         scores = functional.relu(self.project(product.x)) @ review.x.mT
         attention = masked_softmax(scores, product.mask[:, :, None], dim=1)
         return (review.x + attention.mT @ product.x) * review.mask[..., None]

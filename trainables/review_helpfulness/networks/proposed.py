@@ -74,7 +74,7 @@ class CrossAttention(nn.Module):
 
 
 class Interaction(nn.Module):
-    """Eq. 5-14 for one stream: `depth` layers that all read the same, original `context`."""
+    """Cross-attention of a sequence to another (Eq. 5-14): `depth` layers that all read the original `context`."""
 
     def __init__(self, dim: int, depth: int) -> None:
         super().__init__()
@@ -183,7 +183,11 @@ class Proposed(HelpfulnessModel):
         self.score = nn.Linear(5 * dim, 1) if options.head == "linear" else mlp
 
     def encode(self, batch: Batch) -> dict[str, Sequences]:
-        """Encode both sides: word states K_p, K_r and region states A_p, A_r, by name (Eq. 2-4)."""
+        """Encode texts and images of products and reviews (Eq. 2-4); return name -> sequences of vectors.
+
+        The names are `text_p` and `text_r` for the word states K_p, K_r, and `roi_p` and `roi_r` for the region states
+        A_p, A_r.
+        """
         texts = {"text_p": (batch.text_p, batch.mask_p), "text_r": (batch.text_r, batch.mask_r)}
         images = {
             "roi_p": (batch.roi_p, batch.roi_mask_p),

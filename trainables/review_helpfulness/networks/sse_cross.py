@@ -92,7 +92,11 @@ class SSECross(HelpfulnessModel):
         self.score = nn.Linear(6 * options.dim, 1)
 
     def augment(self, batch: Batch, corpus: Corpus, rows: Ints, rng: np.random.Generator) -> Batch:
-        """Swap images or text of some reviews for those of other reviews (stochastic shared embeddings)."""
+        """Return the batch with text or images of some reviews replaced by those of other reviews of `corpus`.
+
+        This is the method's stochastic shared embeddings. `rows` are the batch's reviews in `corpus`; all choices are
+        drawn from `rng`.
+        """
         # Images and text are swapped independently, with partners of their own.
         o = self.options
         for modality, probability in (("images", o.image_swap), ("text", o.text_swap)):

@@ -134,7 +134,7 @@ ABLATIONS: dict[str, MutableConfig] = {
 
 
 def arm(config: Config, model: Config, **entries: Any) -> Arm:
-    """Return an arm of `config` with the settings `model` added to its model, and `entries` to the config."""
+    """Return an arm of `config`, to which `entries` are added, and `model` to the settings of its model."""
     with_model = {**config, "model": {**config.get("model", {}), **model}}
     return Arm(TRAINABLE, config=with_model | entries)
 
