@@ -126,10 +126,10 @@ def is_remote(dashboard: Dashboard) -> bool:
 
 
 def check_uris(uris: Mapping[str, str], remote: bool) -> list[str]:
-    """Refuse addresses that only this machine can read, if the cluster is `remote`, and passwords in any.
+    """Return the addresses in `uris` that a probe can test; `SubmissionError` for the first address that is refused.
 
-    `uris` maps purpose (storage, tracking, tracking wandb) to address or folder. Returns the addresses that a probe can
-    test. `SubmissionError` for the first one that is refused.
+    `uris` maps purpose (storage, tracking, tracking wandb) to address or folder. An address with a user or a password
+    is refused. If the cluster is `remote`, so is one that only this machine can read, such as a folder.
     """
     to_probe = []
     for purpose, uri in uris.items():

@@ -146,9 +146,10 @@ def _single_arms(
 
 
 def _cells(*groups: tuple[str, tuple[int, ...], int]) -> dict[str, list[Any]]:
-    """Return zipped axes with a cell for each batch size of each of `groups`: (dataset, batch sizes, D_E).
+    """Return zipped axes for cells that differ in dataset, batch size, learning rate and D_E (`projection.dim`).
 
-    The learning rate of a batch size B is .1 B/256. D_E is at least the number of classes where 1024 allows it.
+    Each of `groups` is (dataset, batch sizes, D_E) and gives a cell for each batch size. The learning rate of a batch
+    size B is .1 B/256. D_E was chosen to be at least the number of classes, but at most 1024.
     """
     axes: dict[str, list[Any]] = {
         name: [] for name in ("data", "batch_size", "learning_rate", "projection.dim")

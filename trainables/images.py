@@ -434,9 +434,10 @@ class Views:
         ]
 
     def _generators(self, what: str) -> Iterator["torch.Generator"]:
-        """Yield a generator for each view, so that adding a view changes none of the others.
+        """Yield a random generator for each view, so that adding a view changes none of the others.
 
-        They are those of the draws called `what`, "crop" or "view".
+        `what` is "crop" or "view": the crops of images that are cropped while they are read, and all other changes,
+        have generators of their own.
         """
         return (
             seeding.generator(*self.key, f"{what} {view}")

@@ -110,7 +110,10 @@ def _core_schema(_cls: Any, source: Any, handler: pydantic.GetCoreSchemaHandler)
 
 
 def _no_truth_value(error: Any, value: object) -> object:
-    """Return `value`; raise pydantic's error of the type `error` for a truth value, which it would take for 0 or 1."""
+    """Return `value`; for True and False raise pydantic's error of the type `error`, such as "int_type".
+
+    Pydantic by itself would take True for the number 1 and False for 0.
+    """
     if isinstance(value, bool):
         raise PydanticKnownError(error)
     return value

@@ -39,7 +39,7 @@ class Step:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Return for a report how many chunks there were, and 1 where the gradient is `exact`, else 0."""
+        """Return `gradcache_chunks`, the number of chunks, and `gradcache_exact`, which is 1 or 0 (see `exact`)."""
         return {"gradcache_chunks": float(self.chunks), "gradcache_exact": float(self.exact)}
 
 

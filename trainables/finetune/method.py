@@ -124,7 +124,10 @@ class Finetune(loop.Trained):
         return features.float()
 
     def _gradients(self, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, list[Tensor], Tensor]:
-        """Return the loss of a batch of `_batches`, its gradients, and the loss without graph for the report."""
+        """Return the loss of a batch of `_batches`, its gradient for each parameter, and the loss without graph.
+
+        The last is for the report.
+        """
         inputs, rows = batch
         # The classifier (1) takes the features of a frozen encoder.
         trained = self.model[1] if self.settings.frozen else self.model

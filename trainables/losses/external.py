@@ -103,7 +103,7 @@ class ExternalLoss(BatchLoss):
     """The function itself where it is a module with weights or buffers."""
 
     def of_rows(self, z: Matrix, ids: Ids) -> Scalar:
-        """Call the loss; `SpecError` where it does not give one number."""
+        """Return the loss of embeddings `z` [n d] with labels `ids` [n]; `SpecError` where it is not one number."""
         value = self.function(z, ids)
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise SpecError(f"{self.name} must give one number", value=value)

@@ -87,9 +87,10 @@ class Objective:
         return value
 
     def wce(self, logits: Float[Tensor, "n k"], labels: Integers) -> Tensor:
-        """Return the cross-entropy weighted by class.
+        """Return the cross-entropy of the classes' `logits`, in which each row is weighted by its class.
 
-        As the settings say, it is divided by the batch's summed weights or by its size.
+        The sum over rows is divided by the sum of the rows' weights, or by the number of rows, as the settings of WCE
+        say.
         """
         weights = self.weights.to(logits.dtype)
         if self.settings.wce.reduction == "torch_mean":

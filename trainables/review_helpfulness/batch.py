@@ -230,4 +230,4 @@ class HelpfulnessModel(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, batch: Batch) -> Output:
-        """Score every pair of the batch."""
+        """Return the output for a batch, with a score [b] for each pair of product and review."""

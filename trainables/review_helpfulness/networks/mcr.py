@@ -108,9 +108,10 @@ def _mix(queries: Tensor, keys: Tensor, x: Tensor, weight: Tensor, mask: Tensor)
 
 
 class _Mix(torch.autograd.Function):
-    """`_mix`, computed once more in the backward pass, so that the pairs of one slice at a time are in memory.
+    """The function `_mix`, which is computed a second time in the backward pass instead of keeping its tensors.
 
-    torch.utils.checkpoint would do, but its first use imports torch._dynamo, which takes seconds.
+    So the pairs of only one slice of nodes are in memory at a time. torch.utils.checkpoint would do the same, but its
+    first use imports torch._dynamo, which takes seconds.
     """
 
     @staticmethod
