@@ -2,8 +2,8 @@
 `tests/support/stories.py`, or in an empty one.
 
 After a wanted change, `CONTRASWEEP_WRITE=1 pytest tests/transcripts` writes the files anew: read their diff. A new line
-`$ contrasweep ...` in a file is a new case. `$ rows` and `$ trained` call the functions of these names; other lines
-with `$ ` are of the shell.
+`$ contrasweep ...` in a file is a new case. A line with `$ rows`, `$ trained`, `$ driver` or `$ later` calls
+what has this name; others with `$ ` are of the shell.
 """
 
 import contextlib
@@ -19,6 +19,7 @@ import calm
 import pytest
 import sessions
 import stories
+from driving import Driver
 
 from contrasweep.campaign import campaign as campaigns
 from contrasweep.canonical import digest
@@ -35,6 +36,7 @@ MASKS = {
     r"archive/20\d\d-[\dT-]+": "archive/DATE",
     r"((?:encoded_images|sources)\.py, line) \d+": r"\1 N",
     r"\S+/contrasweep-\w{8}/": "SCRATCH/",
+    r"process \d+ on [\w-]+": "process PID on HOST",
     r"(Written by contrasweep on) [\d: -]+": r"\1 DATE ",
     r'("gpu_hours": )\d\.\d+e-\d+': r"\1SHORT",
 }
@@ -86,12 +88,17 @@ def test_a_session_prints_what_it_printed(session, tmp_path, monkeypatch):
     monkeypatch.setenv("LOGNAME", "ada")
     monkeypatch.setattr(platform, "node", lambda: "laptop")
     monkeypatch.setenv("CONTRASWEEP_STORAGE", "runs")
-    monkeypatch.setattr(time, "time", lambda: NOW)
+    now = [NOW]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+
+    def later(folder, seconds):
+        now[0] += float(seconds)
+        return ""
+
     calmly = lambda study, storage, **options: calm.calm_run(study, storage)  # noqa: E731
     monkeypatch.setattr(campaigns, "run", calmly)  # no Ray: each trial in this process
     if story := getattr(stories, session.stem, None):  # else it begins in an empty folder
         story(tmp_path)
-    printed, expected = sessions.played(
-        session, tmp_path, MASKS, {"rows": rows, "trained": trained}
-    )
+    own = {"rows": rows, "trained": trained, "driver": Driver(), "later": later}
+    printed, expected = sessions.played(session, tmp_path, MASKS, own)
     assert printed == expected

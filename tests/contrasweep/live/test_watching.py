@@ -5,7 +5,6 @@ import dataclasses
 import io
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -16,7 +15,7 @@ import time
 import pandas as pd
 import pytest
 from answering import answering
-from command_line import contrasweep, printed, shown_json
+from command_line import contrasweep, printed
 from folders import make_files
 from refusals import refused
 
@@ -92,35 +91,6 @@ def test_trials_that_were_removed_are_counted_until_they_run_again_or_come_back(
     assert entry.archived == 0
 
 
-@pytest.mark.parametrize(
-    ("trials", "total", "ended", "state"),
-    [
-        (("done", "done", "done"), 3, "", "complete"),
-        (("done", "done", "failed"), 3, "", "failures"),
-        (("done", "done", "infeasible"), 3, "failures", "failures"),
-        (("done", "done"), 3, "budget used up", "budget used up"),
-        (("done", "done"), 3, "stopped: ValueError: no", "stopped"),
-        # only the run knows that all has ended, as under a budget
-        (("done", "done"), None, "complete", "complete"),
-        (("done", "failed"), None, "failures", "failures"),
-        (("done",), None, "complete", "stopped"),  # a trial was removed since
-        (("done", "done", "done"), 3, "an arm without a trial", "failures"),
-    ],
-)
-def test_a_study_has_one_word_for_its_state(trials, total, ended, state, tmp_path):
-    records = StudyRecords(str(tmp_path / "runs"), "s")
-    arms = ("ocl", "scl") if "arm" in ended else ("ocl",)
-    records.claim(StudyDocument(name="s", metric="f1", trials=total, arms=arms))
-    for trial, status in zip(TRIALS, trials, strict=False):
-        records.write(Record.of(trial, status=Status(status), metrics={"f1": 0.5}))
-    if ended:
-        counts = {"done": max(2, len(trials))}
-        keep(records, ended=ended, statuses=counts, total=total, running={})
-        shown = contrasweep("watch", "s", "--once", "--storage", records.storage, folder=tmp_path)
-        assert f"ended: {ended};" in shown.stdout
-    assert [entry.state for entry in overviews(records.storage)] == [state]
-
-
 def test_a_study_that_grew_is_not_complete_by_the_run_before(records):
     keep(records, ended="complete", statuses={"done": 2}, total=2, running={})
     (entry,) = overviews(records.storage)
@@ -149,36 +119,6 @@ def test_confirmations_of_what_is_no_longer_the_best_are_not_counted_and_of_equa
     assert (entry.statuses, entry.state) == ({"done": 3}, "stopped")
     assert (entry.best, entry.best_arm) == (0.5, "abc")
     assert entry.codes == ["c1", "c2"]
-
-
-def test_a_broken_study_is_named_and_the_others_are_listed(records, tmp_path):
-    records.store.write("broken/study.json", b"{")
-    done = contrasweep("studies", "--storage", records.storage, folder=tmp_path)
-    assert done.returncode == 0 and "2 of 3: 1 done, 1 failed" in " ".join(done.stdout.split())
-    assert done.stderr.startswith("broken is not listed: ") and "--repair" in done.stderr
-
-
-def test_status_takes_a_study_too(records, tmp_path):
-    unseen = contrasweep("watch", "s", "--storage", records.storage, folder=tmp_path)
-    assert "no driver of s has begun to train; contrasweep status s --storage" in unseen.stderr
-    keep(records)
-    shown = contrasweep("status", "s", "--storage", records.storage, folder=tmp_path)
-    assert shown.returncode == 0 and "running, 1 trial running" in shown.stdout
-    assert re.search(r"last sign of life  .*, \d s ago", shown.stdout)
-    assert "f1 0.75 (ocl)" in shown.stdout
-    unknown = contrasweep("status", "t", "--storage", records.storage, folder=tmp_path)
-    assert unknown.returncode == 2 and "there is no such study in" in unknown.stderr
-    assert "known studies: s" in unknown.stderr
-
-
-def test_a_study_that_waits_for_a_host_says_for_which(records, tmp_path):
-    waits = "no host of the cluster can hold a trial yet: the trial needs 4 cores"
-    keep(records, running={}, waits=waits)
-    assert f"s: {waits}\n" in printed(tmp_path, "studies", "--storage", records.storage)
-    status = printed(tmp_path, "status", "s", "--storage", records.storage)
-    assert re.search(rf"^waits +{waits}$", status, re.MULTILINE)
-    keep(records, running={}, waits=waits, updated=time.time() - 3600)
-    assert waits not in printed(tmp_path, "status", "s", "--storage", records.storage), "killed"
 
 
 HOLD = """
@@ -256,16 +196,6 @@ def test_a_study_is_stopped_by_its_name_where_it_runs(records, tmp_path):
     assert f"kill {os.getpid()}; its job on a cluster: contrasweep stop s --storage" in elsewhere
 
 
-def test_a_campaign_of_which_nothing_runs_is_said_to_be_one(records, tmp_path):
-    records.store.write("speed/campaign.json", b"{}")
-    for word, says in (
-        ("stop", "this is a campaign, no study"),
-        ("status", "this is a campaign, no study, got 'speed'; contrasweep ledger speed --storage"),
-    ):
-        done = contrasweep(word, "speed", "--storage", records.storage, folder=tmp_path)
-        assert done.returncode == 2 and says in done.stderr
-
-
 @pytest.mark.parametrize(
     ("words", "patched"),
     [
@@ -311,16 +241,6 @@ def test_a_process_that_a_storage_names_is_not_stopped_unless_it_runs_this_study
             assert f"process {process.pid} on here" in done.stderr
             assert "nothing is stopped" in done.stderr
         bystander.kill()
-
-
-def test_watch_shows_the_run_of_another_process(records, tmp_path):
-    keep(records, events=[(time.time(), "failed: ocl seed=1: ValueError")])
-    seen = contrasweep("watch", "s", "--storage", records.storage, "--once", folder=tmp_path)
-    assert "2/3 trials, 1 running, 1 failed" in seen.stderr
-    assert "f1 0.5 of ocl at step 4" in seen.stderr
-    assert "failed: ocl seed=1: ValueError" in seen.stderr
-    state = shown_json(tmp_path, "watch", "s", "--storage", records.storage)["run"]
-    assert state["running"][TRIALS[2].id]["value"] == 0.5
 
 
 def test_watch_ends_with_the_run_and_says_each_event_once(records):
@@ -418,30 +338,6 @@ def test_watch_waits_for_a_job_on_its_cluster_that_has_not_begun_or_extends(
     # A head that is gone is no reason to show nothing of a study that has ended.
     watching.watch("s", storage=records.storage, address=server.address)
     assert "ended: failures" in capsys.readouterr().out
-
-
-def test_a_driver_that_died_is_said_to_give_no_sign_of_life(records):
-    keep(records, updated=time.time() - 600, host="gpu1", pid=123)
-    stream = io.StringIO()
-    watch(records, Lines(stream), once=True)
-    assert "no sign of life for 10 min from process 123 on gpu1" in stream.getvalue()
-    assert state.SILENT_S < 600
-
-
-def test_a_trial_s_log_and_its_traceback_are_printed(records, tmp_path):
-    failed = TRIALS[1].id
-    shown = printed(tmp_path, "logs", "s", failed[:6], "--storage", records.storage)
-    assert shown.index("printed") < shown.index("--- failed on h1") < shown.index("on purpose")
-    words = ("logs", "contrasweep-s-0123abcd", "--storage", records.storage)
-    assert "--address: a job is known to its cluster" in contrasweep(*words, folder=tmp_path).stderr
-
-
-def test_a_trial_that_never_began_is_found_by_its_record(records):
-    infeasible = TRIALS[2]
-    records.write(Record.of(infeasible, status=Status.INFEASIBLE, error="it needs 9 GiB"))
-    assert logs.find_trial(records, infeasible.id[:7]) == infeasible.id
-    ending = logs.ending(records, infeasible.id, records.read_one(infeasible.id))
-    assert ending == "--- infeasible\nit needs 9 GiB"
 
 
 def test_a_log_is_followed_until_the_trial_has_its_record(records, monkeypatch):
