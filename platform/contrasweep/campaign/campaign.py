@@ -559,7 +559,8 @@ class Referee:
     def decide(self, candidate: Arm, name: str, by: str, why: str, more_seeds: int) -> Decision:
         """Decide on a candidate, or go on with a decision that was begun.
 
-        The arguments and errors are those of `Campaign.decide`, where `more_seeds` is `more`.
+        The arguments and errors are those of `Campaign.decide`, where `more_seeds` is called `more`. `by` says who
+        asks, and `why` for what reason.
         """
         expected = self.outlook(candidate, name, more_seeds)
         if expected.decided is not None:
@@ -986,7 +987,10 @@ class Referee:
         return [difference(first[seed], other[seed]) for seed in seeds]
 
     def _is_simpler(self, number: int, incumbent: int) -> bool:
-        """Return whether the candidate's size is surely smaller on the screening seeds; False without a `size`."""
+        """Return whether the candidate `number` is surely smaller than the `incumbent` on the screening seeds.
+
+        What is compared is the metric that the campaign declares as `size`. False for a campaign without a `size`.
+        """
         if self.campaign.size is None:
             return False
         sizes, incumbent_sizes = self._screen_values(number, incumbent, self.campaign.size)

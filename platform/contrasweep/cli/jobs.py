@@ -135,8 +135,8 @@ def submit(
 def _submit_slurm(study: str, sbatch: list[str], run_arguments: MutableConfig, json: bool) -> None:
     """Send a study to Slurm as an array of jobs.
 
-    Print its id, and the commands that show how far it is and that end it. `sbatch` has options of sbatch as
-    NAME=VALUE. `asked` has the arguments of `contrasweep run` in the job, by name.
+    Print its id, and the commands that show how far it is and that end it; with `json` a document. `sbatch` has options
+    of sbatch as NAME=VALUE. `run_arguments` has the arguments of `contrasweep run` in the job, by name.
     """
     from contrasweep.running.slurm import submit_slurm
     from contrasweep.study.file import load_study

@@ -510,10 +510,10 @@ class Tools:
         return known_study(study, self.storage)
 
     def _declared(self, study: str) -> str:
-        """Return a declaration of the folder as a command takes it: a .yaml file, a study of one, or module:NAME.
+        """Return the argument by which a command finds a declaration in the folder: a .yaml file, or `module:NAME`.
 
-        Of a module only its top-level package is looked for in the folder: the command imports the code. `SpecError`
-        for what leads out of the folder, and for what is not there.
+        `study` is what the client has passed. Of a module only its top-level package is looked for in the folder,
+        because the command imports it. `SpecError` for what leads out of the folder, and for what is not there.
         """
         hint = "a .yaml file of the study folder, FILE.yaml:NAME, or module:NAME of a module in it"
         file_name, *chosen = study.split(":", 1)
@@ -680,13 +680,16 @@ def bounded(value: Any, cut: list[str], place: str = "") -> Any:
 
 
 def make_server(tools: Tools) -> Any:
-    """Return the official SDK's server with these tools; with those that spend only where `tools` has an allowance."""
+    """Return a server of the official SDK of the protocol, with these tools.
+
+    The tools that spend GPU-hours are among them only if `tools` has an allowance.
+    """
     from mcp.server.mcpserver import MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp_types import ToolAnnotations
 
     def guarded(tool: Callable[..., Answer]) -> Callable[..., Answer]:
-        """Return the tool with bounded answers, whose errors are documents that a program can read.
+        """Return a function like `tool`, with answers that are limited in size, and errors that are JSON documents.
 
         It has the tool's name, arguments and docstring, which the client is shown.
         """

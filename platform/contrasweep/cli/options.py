@@ -223,9 +223,10 @@ def line_width(output: Path | None = None) -> int:
 
 
 def changed_code(rerun_changed: bool, accept_code: bool) -> Literal["stop", "rerun", "accept"]:
-    """Return what to do with recorded trials of other code: `stop`, `rerun` or `accept`, as these two options say.
+    """Return what to do with recorded trials of other code: `stop`, `rerun` or `accept`.
 
-    Without either of them it is `stop`; `SpecError` with both.
+    `rerun_changed` and `accept_code` say whether the options `--rerun-changed` and `--accept-code` were passed. Without
+    either of them it is `stop`; `SpecError` with both.
     """
     if rerun_changed and accept_code:
         raise SpecError(

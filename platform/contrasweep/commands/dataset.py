@@ -91,9 +91,10 @@ def _write_images(manifest: Manifest, fold: int | None, folder: Path) -> None:
 
 
 def _write(manifest: Manifest, fold: int | None, folder: Path) -> None:
-    """Write both parts: array columns and labels as .npy, all other columns as Parquet.
+    """Write the training and the test part of a dataset as files into `folder`; the fold `fold` is the test part.
 
-    A column of lists, whose rows differ in length, is no array and is left out.
+    Array columns and labels are written as .npy, and all other columns as Parquet. None for `fold`: the test part is
+    the test split. A column of lists, whose rows differ in length, is no array and is left out.
     """
     for name, part in zip(("train", "test"), open_dataset(manifest).parts(fold), strict=True):
         for column, spec in manifest.columns.items():

@@ -58,7 +58,10 @@ class _Reports:
         self.step = -1
 
     def put(self, step: int, metrics: Mapping[str, float], checkpoint: Path | None) -> None:
-        """Hand a report to the trial and wait until it was taken; `Stopped` where the trial was stopped meanwhile."""
+        """Hand a report to the trial and wait until it was taken; raise `Stopped` if the trial was stopped meanwhile.
+
+        `metrics` is metric -> number, and `checkpoint` a folder from which the function could go on after `step`.
+        """
         # A second report of the same step takes the first one's place.
         kind = RevisedReport if step == self.step else Report
         self.step = step

@@ -214,9 +214,10 @@ def _paired(trials: pd.DataFrame, design: Design) -> tuple[list[float], Contrast
 
 
 def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> Board:
-    """Return the board that ranks the arms of `trials` (columns arm, fold, seed, value) of this design, without axes.
+    """Return the board that ranks the arms of `trials`, which has the columns arm, fold, seed and value.
 
-    A trial whose value is NaN has failed. With `mode` "max" larger values are better.
+    `design` says how the arms are replicated. A trial whose value is NaN has failed. With `mode` "max" larger values
+    are better.
 
     Raises:
         SpecError: Fewer than two replicates are common to all arms, or fewer than two arms have two runs each.

@@ -280,9 +280,10 @@ def judge(
 def _table(
     name: str, roles: Roles, layout: RunLayout, over: Over, margin: float | None, alpha: float
 ) -> Table:
-    """Return the table of a source's trials. Its comparisons are the family: of arms over all tasks, or in each task.
+    """Return the table of a source's trials, which `layout` has, with the verdicts on its comparisons.
 
-    `over`, `margin` and `alpha` are options of `judge`; `name` is the title of the table.
+    All its comparisons are one family: of arms over all tasks, or in each task. `over`, `margin` and `alpha` are
+    options of `judge`; `name` is the title of the table.
     """
     # Runs may be compared as two samples where no folds, items or pooled tasks pair them.
     pooled = over == "these" and bool(layout.axes)

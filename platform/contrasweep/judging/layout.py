@@ -114,7 +114,11 @@ def _of_tasks(runs: pd.DataFrame, roles: Roles, suffix: str) -> RunLayout:
 
 
 def _of_items(runs: pd.DataFrame, axes: tuple[str, ...], suffix: str) -> RunLayout:
-    """Return the layout of one training of each arm: its test items, or named groups of them, are the replicates."""
+    """Return the layout of runs with one training of each arm.
+
+    Its test items, or named groups of them, are the replicates. `axes` are the columns at whose values the arms are
+    compared, here and in the functions below.
+    """
     # A table is built of seeds; here an item or a group takes the place of a seed. A group counts by its items.
     unit: Literal["group", "item"] = "group" if "group" in runs else "item"
     trials = _means(runs, ["arm", *axes, unit]).rename(columns={unit: "seed"})
@@ -158,10 +162,12 @@ def _of_seeds_and_items(runs: pd.DataFrame, suffix: str) -> RunLayout:
 
 
 def _of_folds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], suffix: str) -> RunLayout:
-    """Return the layout of folds, with or without seeds: the design corrects for the training rows that they share.
+    """Return the layout of runs on folds, with or without seeds.
+
+    The design corrects for training rows that folds share.
 
     Raises:
-        SpecError: The folds are repeats alone, or a repeat has one fold.
+        SpecError: No column names folds, but only repeats of them; or a repeat has one fold.
     """
     count = runs["fold"].nunique()
     folds = count

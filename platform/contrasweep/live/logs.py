@@ -106,7 +106,7 @@ def _new(written: str, text: str) -> str:
 
 
 def _text(records: StudyRecords, trial_id: str, name: str) -> str:
-    """Return a file of a trial as text, no more than `MAX_LOG` bytes; "" where it is not there."""
+    """Return the file `name` of a trial as text, at most `MAX_LOG` bytes of it; "" where it is not there."""
     try:
         return records.store.read(records.key(trial_id, name), MAX_LOG).decode("utf-8", "replace")
     except FileNotFoundError:

@@ -57,7 +57,7 @@ class Spent:
 
 @dataclass
 class Unfinished:
-    """A trial without a record: the seconds that it has trained, as last reported, and its GPUs."""
+    """A trial without a record: the seconds that it has trained, by its last report, and the number of its GPUs."""
 
     seconds: float
     gpus: float  # or a share of one

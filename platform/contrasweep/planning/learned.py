@@ -84,10 +84,11 @@ class Calibration:
         return _fit(of_key, _fit(of_others, self.prior))
 
     def predict(self, key: str, counted_gib: float) -> float:
-        """Return the predicted peak in GiB, without margin.
+        """Return the peak of memory in GiB, without margin, that the model predicts for the count `counted_gib`.
 
-        It is at least the highest peak measured at the same count. Where a trial of that count ran out of memory, it is
-        at least `MARGIN` times the memory that the trial had.
+        `key` names the type of GPU and the architecture. The peak is at least the highest one that was measured at the
+        same count. Where a trial of that count ran out of memory, it is at least `MARGIN` times the memory that the
+        trial had.
         """
         a, b = self.constants(key)
         count = _rounded(counted_gib)
@@ -224,9 +225,10 @@ def calibration_key(host: str, architecture: str) -> str:
 
 
 def cell_key(trainable: str, config_text: str, data_digest: str) -> str:
-    """Return a digest, 16 hexadecimal digits, of what trials of one cell share. The study's name is no part of it.
+    """Return a digest, 16 hexadecimal digits, of what trials of one cell share: trainable, config and data.
 
-    `config_text` is the canonical text of the whole config.
+    `config_text` is the canonical text of the whole config. The study's name is no part of the digest, so that equal
+    trials of other studies have the same one.
     """
     return canonical.digest([trainable, config_text, data_digest], length=16)
 
@@ -313,7 +315,8 @@ def trials_elsewhere(
 ) -> Iterator[tuple[str, Record]]:
     """Yield (cell key, record) of the trials of `cells` that other studies have trained to their end.
 
-    `cells` are (cell key, type of host). A study that cannot be read is passed over.
+    `cells` are (cell key, type of host); `learned` knows which studies of the storage have trained such trials. A study
+    that cannot be read is passed over.
     """
     for study in sorted({learned.studies[cell] for cell in cells & learned.studies.keys()}):
         with suppress(ContrasweepError):
@@ -324,9 +327,9 @@ def trials_elsewhere(
 
 
 def _file(store: Store, key: str) -> StudyPeaks | None:
-    """Return the content of a study's file; None, with a warning in the log, where it is gone or broken.
+    """Return the content of the file `key` in calibration/; None, with a warning in the log, if it is gone or broken.
 
-    A plan is made without it, and with fewer measured peaks.
+    A plan is then made with fewer measured peaks.
     """
     try:
         return PEAKS_FILE.read(store, key)

@@ -290,9 +290,10 @@ def looks_before(plan: PlanBase, records: StudyRecords, finished: Collection[str
 
 
 def known_noise(plan: PlanBase, records: StudyRecords, known: RecordsById) -> EarlierNoise | None:
-    """Return the noise of the study's own finished trials `known`, else that of the newest similar study.
+    """Return the noise of the metric by the study's own finished trials `known`, else by the newest similar study.
 
-    None where no study shows any noise, or without SciPy.
+    `records` names the storage in which similar studies are looked for. None where no study shows any noise, or without
+    SciPy.
     """
     study = plan.study
     if not is_installed("scipy"):

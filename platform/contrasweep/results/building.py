@@ -544,7 +544,8 @@ def _cells(
 ) -> dict[tuple[Key, Key], Cell]:
     """Return the cells of the table by (row, column), without marks.
 
-    `trials` is a frame of `trials_of`; `links` is trial id -> address of its MLflow run.
+    `trials` is a frame of `trials_of`, with the `metric` as `value`. `links` is trial id -> address of its MLflow run.
+    `items` has the scores of test items, if they are used.
     """
     trials = trials.assign(cell=labels_of(trials, layout.pooled))
     split = len(layout.rows)  # a group's labels are those of its row, then those of its column
@@ -642,7 +643,10 @@ def _cell_replicates(done: pd.DataFrame, spread: Contrast) -> str:
 
 
 def _method(mean: Contrast, alpha: float) -> str:
-    """Return how the 1 - `alpha` interval of a mean was made, in words."""
+    """Return how the 1 - `alpha` interval of a mean was made, in words for the legend of the table.
+
+    `mean` is the contrast of the cell's values with 0.
+    """
     if mean.standard_error == 0:
         return CONSTANT
     # A t interval over seeds alone covers as it says only where scores are about symmetric.

@@ -117,7 +117,7 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
 def _of_arms(
     results_a: Results, arm_a: str, results_b: Results, arm_b: str
 ) -> tuple[list[DifferenceRow], str]:
-    """Return what differs between an arm of study `results_a` and one of `results_b`, and the diff of their code.
+    """Return what differs between the arm `arm_a` of one study and `arm_b` of another, and the diff of their code.
 
     The diff is "" where the code is the same, or was not kept.
     """

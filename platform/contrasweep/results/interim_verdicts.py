@@ -64,7 +64,11 @@ class InterimVerdicts:
 
     @classmethod
     def of(cls, spec: Config, records: StudyRecords, earlier_confirmations: int = 0) -> Self | None:
-        """Return the verdicts of a study declared as `spec`; None where its number of replicates is fixed."""
+        """Return the verdicts of a study declared as `spec`; None where its number of replicates is fixed.
+
+        `records` has the log of its looks. `earlier_confirmations` is how often the study was confirmed before the
+        present confirmation.
+        """
         declared = spec.get("replicates")
         if not declared:
             return None
@@ -211,7 +215,11 @@ class ExtensionVerdicts:
         return self.log.unit
 
     def looks_before(self, context: Context, a: str, b: str, evidence: Evidence) -> int:
-        """Return how many looks the comparison had with fewer replicates: each divides its level by four."""
+        """Return how many earlier looks the comparison of `a` with `b` had; each of them divides its level by four.
+
+        An earlier look is one with fewer pairs of trials than `evidence` has. `context` is the place of the comparison
+        in the table.
+        """
         history = self.log.history(context, a, b)
         return self.further_looks + sum(
             comparison is not None and comparison.pairs < evidence.gaps.planned

@@ -49,7 +49,10 @@ def early_notices(rows: Iterable[Row]) -> dict[str, str]:
 
 
 def notices_of(record: Record) -> dict[str, str]:
-    """Return metric -> sentence for each notice that holds at the end of a trial."""
+    """Return metric -> sentence for each notice that holds at the end of a trial.
+
+    A notice is a sentence on a problem that a metric with the value 1 reports, such as collapsed embeddings.
+    """
     return {name: sentence for name, sentence in NOTICES.items() if record.metrics.get(name) == 1}
 
 
@@ -258,7 +261,10 @@ def mark_mixed_code(table: "Table", mixed: MixedCode, records: StudyRecords) -> 
 
 
 def _change(records: StudyRecords, old: str, new: str) -> str:
-    """Return in words what differs between two codes, given by their digests."""
+    """Return in words what differs between the codes with the digests `old` and `new`: `method.py changed (12 lines)`.
+
+    `records` is the storage that keeps the sources. Without them the words are the digests.
+    """
     if not old:
         return "recorded before code was kept"
     change = _difference(records, old, new)
@@ -279,7 +285,10 @@ def _accepted(records: StudyRecords) -> set[tuple[str, str]]:
 
 
 def _difference(records: StudyRecords, old: str, new: str) -> Difference | None:
-    """Return what differs between two codes, given by their digests; None where sources are missing or broken."""
+    """Return what differs between the codes with the digests `old` and `new`; None where sources are missing or broken.
+
+    `records` is the storage that keeps the sources.
+    """
     try:
         before = read_sources(records, old)
         after = read_sources(records, new)

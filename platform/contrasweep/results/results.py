@@ -659,10 +659,11 @@ class Results(StudyData):
         exploratory: bool = False,
         frame: pd.DataFrame | None = None,
     ) -> Table:
-        """Return a table of these factors, whose comparisons have verdicts where they answer the study's question.
+        """Return a table with these factors in its rows and columns, and the `metric` in its cells (None: the study's).
 
-        With `exploratory` no comparison has a verdict, and every two arms are compared, whatever the reference. `frame`
-        are the trials of the table (default: all of the study).
+        Its comparisons have verdicts where they answer the study's question. With `exploratory` no comparison has a
+        verdict, and every two arms are compared, whatever the reference. `frame` are the trials of the table (default:
+        all of the study).
         """
         frame = self.frame if frame is None else frame
         metric = self._metric(metric)

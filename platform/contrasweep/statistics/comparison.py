@@ -124,9 +124,10 @@ def verdict_of(low: float, high: float, margin: float | None, mode: str) -> Verd
 
 
 def relevance_of(low: float, high: float, margin: float | None) -> Relevance | None:
-    """Return whether a difference with the interval `low` to `high` is above the smallest one of interest, `margin`.
+    """Return how a difference with the interval `low` to `high` compares with the smallest one of interest, `margin`.
 
-    It is "above" or "below" where the whole interval is, else "unclear"; None without a `margin`.
+    "above" where the whole interval is beyond `margin` on either side of 0, "below" where it is within ±`margin`, else
+    "unclear"; None without a `margin`.
     """
     if margin is None:
         return None
@@ -172,9 +173,10 @@ def judge(
 def _judge(
     evidence: Sequence[Evidence], declared: Family, mode: str, factors: Sequence[float]
 ) -> list[Judgement]:
-    """Return the judgement of each comparison of the family that was `declared`.
+    """Return the judgement of each comparison, given by its `evidence`, of the family that was `declared`.
 
-    `factors` has a number for each comparison, by which earlier looks at it multiply its p and divide its level.
+    `factors` has a number for each comparison, 1 without earlier looks: its p is multiplied by that number, and its
+    level is divided by it. `mode` is "max" where larger values are better.
     """
     # Arms whose values are all equal cannot be decided wrongly, so that they are no part of the family. With a margin
     # they are: they may be called equivalent.
@@ -727,7 +729,8 @@ def judged_comparisons(
 ) -> list[Comparison]:
     """Return every comparison of a family, judged together by `judge`; exploratory ones where `decisive` is False.
 
-    `looks` are as of `judge`; `bounds` are the least and the largest value of the metric.
+    `evidence` has the paired differences of each. `looks` has for each the number of earlier looks, as in `judge`;
+    `bounds` are the least and the largest value of the metric.
     """
     if not decisive:
         return [Comparison(pair, family, None, mode, bounds=bounds) for pair in evidence]
@@ -741,7 +744,10 @@ def judged_comparisons(
 
 
 def span(difference: float, low: float, high: float) -> str:
-    """Return a difference with its interval as text, as `Comparison.span` does; without an interval it stands alone."""
+    """Return a difference with its interval as text: `+0.025 [+0.002, +0.049]`.
+
+    Where an end is infinite there is no interval, and the difference stands alone. Digits are as in `Comparison.span`.
+    """
     if not (math.isfinite(low) and math.isfinite(high)):
         return f"{difference:+.3g}"
     # Two digits of the half-width (without a width, of the difference), and more as long as an end that is not 0 would

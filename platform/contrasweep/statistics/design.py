@@ -260,7 +260,10 @@ class Design:
         return NEW_ITEMS if self.items else SCOPES.get(self.unit, THIS_SPLIT)
 
     def variance(self, components: Components) -> float:
-        """Return the variance of the mean paired difference of this design, for noise of these components."""
+        """Return the variance of the mean paired difference of this design.
+
+        `components` are the variances of one paired difference, by their source.
+        """
         # Each source of noise is divided by how often it is drawn anew; the module's docstring has the formulas.
         if self.folds:
             folds = self.replicates
@@ -278,9 +281,10 @@ class Design:
         return (components.fold + components.seed + components.residual) / self.seeds
 
     def degrees(self, components: Components) -> float:
-        """Return the degrees of freedom of the estimate of `variance`, by Satterthwaite.
+        """Return the degrees of freedom of the estimate of this design's `variance`, by Satterthwaite's formula.
 
-        Over folds they are at most the number of folds, of all repeats, less 1.
+        `components` are the variances of one paired difference. Over folds the degrees are at most the number of folds,
+        of all repeats, less 1.
         """
         if self.folds:
             folds = self.replicates
@@ -376,7 +380,7 @@ class Contrast:
 
     @property
     def smallest_p(self) -> float:
-        """The smallest two-sided p of the sign-flip test."""
+        """The smallest two-sided p that the sign-flip test of these replicates can have: 2 / 2^n."""
         return smallest_p(self.n)
 
     @cached_property

@@ -52,8 +52,7 @@ class DiscordantContrast(Contrast):
     def _one_sided(self, sign: int, bound: float, level: float) -> float:
         """Return the one-sided p of "the true difference is at most `bound`" (`sign` 1) or "at least `bound`" (-1).
 
-        It is the larger one of those of the t-test and of the binomial test, so that `interval` has the bounds which
-        the test does not reject.
+        It is the larger one of two: that of the t-test and that of the binomial test. `interval` agrees with it.
         """
         if self.n < 2:
             return 1.0

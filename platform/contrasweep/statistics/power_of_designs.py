@@ -101,7 +101,10 @@ class PlannedPower:
 
     @property
     def sentence(self) -> str:
-        """A sentence on the smallest difference that can be decided, and by which test."""
+        """A sentence on the smallest difference that can be decided, and on the test.
+
+        The difference is in units of the metric, or in spreads where these are not known.
+        """
         size = self.family.size
         name = f"{self.what}, " if self.what else ""
         count = f"{name}{plural(size, 'comparison')}"

@@ -113,8 +113,9 @@ def _chi2(rng: Any, degrees: float) -> Any:
 def _over_seeds(now: Contrast, design: Design, rng: Any, fresh: bool) -> PredictiveDraws:
     """Return draws of a larger study over seeds on one split.
 
-    First the true mean and variance are drawn, then the mean and sum of squares of the new seeds, which are joined with
-    those of the present seeds.
+    The arguments are those of `draw_predictive`, with a generator of random numbers `rng`. First the true mean and
+    variance are drawn, then the mean and sum of squares of the new seeds, which are joined with those of the present
+    seeds.
     """
     n = now.n
     new = design.seeds if fresh else max(1, design.seeds - now.n)
@@ -140,7 +141,7 @@ def _over_seeds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
 
 
 def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> PredictiveDraws:
-    """Return draws of a larger study over folds.
+    """Return draws of a larger study over folds; the arguments are those of `_over_seeds`.
 
     The mean squares of folds, seeds and the rest are drawn, then the means of the folds, old and new. The standard
     error of the larger study follows from these as `design.contrast` makes it.
@@ -199,7 +200,10 @@ def _drawn_components(now: Contrast, rng: Any) -> Components:
 def _between_folds(
     now: Contrast, design: Design, components: Components, rng: Any, fresh: bool
 ) -> Any:
-    """Return draws [draws] of the variance between the means of folds in the larger study."""
+    """Return draws [draws] of the variance between the means of folds in the larger study.
+
+    `components` are draws of the variances of the noise; the other arguments are those of `_over_folds`.
+    """
     k = now.n
     m = now.design.seeds
     seeds = max(design.seeds, m)
@@ -222,7 +226,7 @@ def _between_folds(
 
 
 def _over_items(now: Contrast, design: Design, rng: Any, fresh: bool) -> PredictiveDraws:
-    """Return draws of a larger study of seeds crossed with items.
+    """Return draws of a larger study of seeds crossed with items; the arguments are those of `_over_seeds`.
 
     The mean square of seeds is drawn, and the variance of the mean follows as in `design.contrast_over_items`.
     """
