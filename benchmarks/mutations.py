@@ -635,7 +635,7 @@ MUTANTS = (
             "cells are counted once",
             "        return sum(\n",
             "        return max(\n",
-            f"{DESIGN} {VERDICTS}",
+            f"{DESIGN} {SESSION}[cells]",
         ),
     ),
     *_mutants(
@@ -788,7 +788,7 @@ MUTANTS = (
             "pairs are by position",
             ("            first = places[a][in_both]\n            second = places[b][in_both]\n"),
             "            first, second = (np.sort(at[at >= 0])[: len(in_both)] for at in (places[a], places[b]))\n",
-            f"{VERDICTS} {TESTS}/results/test_results.py",
+            f"{SESSION}[shaped]",
         ),
         (
             "seeds are not told apart",
