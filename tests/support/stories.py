@@ -413,7 +413,7 @@ def advised(folder):
         return of_seeds(trial) - 0.03 * (trial.arm == "b")
 
     def stuck(trial):
-        collapsed = trial.arm == "b" and trial.seed < 3 and trial.config["lr"] == 0.1
+        collapsed = trial.arm == "b" and trial.seed < {0.1: 1, 0.2: 3, 0.3: 0}[trial.config["lr"]]
         return {"accuracy": usual(trial), "collapsed": float(collapsed)}
 
     def apart(trial):

@@ -67,23 +67,6 @@ def test_arms_that_tie_stand_in_their_declared_order(frame, mode):
     assert "-0" not in str([pair.seen_from(pair.b).numbers() for pair in tied.pairs])
 
 
-def test_what_is_missing_is_shown_and_stands_for_no_number(frame):
-    frame.loc[(frame["arm"] == "sincere") & (frame["batch_size"] == 8), "status"] = "infeasible"
-    frame.loc[0, "status"], frame.loc[1, "status"] = "failed", "pending"
-    frame.loc[(frame["arm"] == "ocl") & (frame["batch_size"] == 8), "f1_macro"] = np.nan
-    built = table(frame)
-    assert at(built, "4", "supcon").n == 3
-    text = built.to_text()
-    assert (
-        "3/5" in text and "infeasible" in text and "without a value" in text and "1 failed" in text
-    )
-    assert (
-        f"{built.cells[('4',), ('supcon',)].n}/5: finished/planned" in text
-    )  # the legend shows a cell of this table
-    assert at(built, "8", "sincere").mean is None
-    assert "nan" not in built.to_text() + built.to_html() + built.to_latex() + built.to_markdown()
-
-
 def test_an_interval_lies_around_its_mean_where_folds_lack_trials(frame):
     more = frame.assign(
         seed=1, f1_macro=frame["f1_macro"] + 0.01, trial_id=frame["trial_id"] + "-1"

@@ -439,15 +439,6 @@ def test_intervals_of_tied_comparisons_do_not_depend_on_the_order_of_arms():
     assert len({c.family.share([c.raw_p for c in there], i) for i, c in enumerate(there[:3])}) == 1
 
 
-def test_each_earlier_look_multiplies_p_by_four():
-    evidence = evidence_of(np.arange(12) / 100 + 0.01, np.zeros(12))
-    plain = judge([evidence], Family(1))[0]
-    for looks in (1, 2):
-        judged = judge([evidence], Family(1), looks=[looks])[0]
-        assert judged.p_value == judged.looked_p == pytest.approx(4**looks * plain.p_value)
-        assert judged.low < plain.low and judged.high > plain.high
-
-
 # One analysis: verdict, interval and p
 
 
