@@ -56,10 +56,6 @@ def table(
     return build_table(frame, rule=rule, **layout, **options)
 
 
-def at(table, batch, arm):
-    return table.cells[(batch,), (arm,)]
-
-
 @pytest.mark.parametrize("mode", ["max", "min"])
 def test_arms_that_tie_stand_in_their_declared_order(frame, mode):
     tied = table(frame.assign(f1_macro=0.5), rule=replace(FOLDS, mode=mode))

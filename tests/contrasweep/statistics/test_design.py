@@ -16,6 +16,7 @@ from scipy import stats
 
 from contrasweep.errors import SpecError
 from contrasweep.planning.power import EarlierNoise, earlier_noise, noise_of
+from contrasweep.results.interim_verdicts import TOO_EARLY, InterimVerdicts
 from contrasweep.statistics.comparison import (
     ONE_SEED,
     judge,
@@ -36,6 +37,7 @@ from contrasweep.statistics.design import (
 )
 from contrasweep.statistics.evidence import collapsed, paired_evidence
 from contrasweep.statistics.family import Family, family_size, pairs_of
+from contrasweep.storage.interim_log import LookAt, LookLog, LookTaken
 from contrasweep.storage.record import Status
 from contrasweep.storage.records import StudyRecords
 
@@ -419,6 +421,19 @@ def test_a_copy_of_an_arm_makes_the_p_of_the_others_no_larger_and_stays_undecide
     assert judged_comparisons([one, running], Family(2), "max")[0].p_value == 2 * alone.p_value, (
         "it may yet differ"
     )
+
+
+@pytest.mark.parametrize(
+    ("ends", "why"), [((None, None), f"open{TOO_EARLY}"), ((-0.1, 0.3), "open")]
+)
+def test_a_verdict_that_collapses_to_come_could_overturn_waits_for_the_last_look(ends, why):
+    comparison = compared(evidence_of([0.9, 0.91, 0.92, 0.94], [0.8, 0.82, 0.81, 0.8]))
+    entry = LookAt(
+        (), "a", "b", 4, comparison.difference, *ends, 0.01, None, 1.0, None, 0.05, "open"
+    )
+    log = LookLog("power", "seeds", (LookTaken(4, 0.5, (entry,), ()),))
+    told = InterimVerdicts(log, "seeds", 8).verdict_on((), "a", "b", comparison)
+    assert (told.judgement.reason, told.low, told.high) == (why, *entry.interval)
 
 
 def test_an_earlier_study_tells_what_another_seed_would_change():

@@ -19,7 +19,6 @@ from contrasweep.statistics.power_of_designs import PlannedPower, detectable_eff
 from contrasweep.statistics.resampling import sign_flip_interval, sign_flip_p
 from contrasweep.statistics.unpaired import unpaired_contrast
 
-FOLDS_A = [0.91, 0.93, 0.90, 0.94, 0.95]
 numbers = st.lists(st.floats(-100, 100, allow_subnormal=False), min_size=2, max_size=12)
 
 
