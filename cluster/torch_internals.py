@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 def fake_tensors() -> Iterator[None]:
     """Give tensors that are made in this context a shape and a storage, and no memory.
 
-    Transformers draw truncated normals until all values lie inside. A tensor without values would never end that, so
-    these are not drawn; memory does not depend on them. `ClusterError` where torch has no fake tensors.
+    Truncated normals, with which transformers initialise weights, are not drawn: torch draws until all values lie
+    inside the bounds, which never ends for a tensor without values. Memory does not depend on them. `ClusterError`
+    where torch has no fake tensors.
     """
     from torch.nn import init
 

@@ -281,7 +281,10 @@ def _timm(
 
 
 def _first_conv(net: "nn.Module", channels: int) -> None:
-    """Replace the first convolution by one for so many channels, with new weights and the same other parameters."""
+    """Replace the first convolution of `net` by one for images with `channels` channels.
+
+    The new convolution has new weights; its other parameters (size, stride, padding) are those of the old one.
+    """
     convolutions = [
         (path, module) for path, module in net.named_modules() if isinstance(module, nn.Conv2d)
     ]

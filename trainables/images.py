@@ -225,7 +225,8 @@ class StreamedImages(Images):
     def take(self, rows: Rows) -> Pixels:
         """Return the images of these rows, on the device.
 
-        For a GPU they are read into pinned memory, from which it copies while the host goes on.
+        For a GPU they are read into pinned memory: the GPU copies them from there while the host goes on with other
+        work.
         """
         c, h, w = self.shape
         host = torch.empty((len(rows), h, w, c), dtype=torch.uint8, pin_memory=self.pinned)

@@ -18,7 +18,10 @@ FILE = Path(__file__).with_suffix(".json")
 
 
 def key_of(network: str, shape: Shape, precision: Precision) -> str:
-    """Return the key of an entry of the file: `network` (encoder and head as text), image shape, precision."""
+    """Return the key under which `step_counts.json` has a network's counts: a text of all three arguments.
+
+    `network` is encoder and head as text, `shape` that of an image.
+    """
     return f"{network} {'x'.join(map(str, shape))} {precision}"
 
 

@@ -93,7 +93,10 @@ def _shown(match: re.Match[str]) -> str:
 
 
 def _shown_user(user_and_password: str, shows_user: bool) -> str:
-    """Return the user and password of an address as they are shown, with the @; `shows_user`: see `_USER_IS_SHOWN`."""
+    """Return the part of an address before the host, as it is shown: `ann:***@` for `ann:secret`.
+
+    Without `shows_user` the user may be a token, so the result is `***@`.
+    """
     user, colon, _ = user_and_password.partition(":")
     if not shows_user:
         return f"{HIDDEN}@"

@@ -89,7 +89,7 @@ class NegativeTally:
             self.counts = new_counts if self.counts is None else self.counts + new_counts
 
     def sum_up(self) -> None:
-        """Add up what each process has counted of a batch that is divided among them."""
+        """Replace the counts by their sums over all processes, each of which has counted its part of the batch."""
         if self.counts is not None:
             distributed.sum_up([self.counts])
 

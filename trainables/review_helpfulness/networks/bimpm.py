@@ -115,7 +115,11 @@ class Matching(nn.Module):
 
 
 class BiMPM(HelpfulnessModel):
-    """BiMPM: texts are read by a BiLSTM, matched word by word in both directions, aggregated by another, and scored."""
+    """BiMPM: scores how the words of product text and review text match.
+
+    A BiLSTM reads both texts. Each word is matched with the other text. A second BiLSTM reads the matches, and its last
+    states are scored.
+    """
 
     def __init__(self, options: BiMPMOptions, inputs: Inputs) -> None:
         super().__init__()
