@@ -3,6 +3,7 @@
 import contextlib
 import io
 import time
+from typing import Any
 from unittest.mock import patch
 
 import yaml
@@ -31,12 +32,13 @@ class Driver:
         said = io.StringIO()
         with contextlib.chdir(folder), contextlib.redirect_stderr(said):
             if event in ("begins", "quiet"):
-                self._begin(*words, event == "quiet")
+                self._begin(words[0], event == "quiet")
             else:
                 self._tell(
                     event, *(yaml.safe_load(w) if w[0] in "{0123456789" else w for w in words)
                 )
-            lines, file = self.progress.displays
+            displays: Any = self.progress.displays
+            lines, file = displays
             lines.stream = said
             lines.due = 0.0
             if event == "close":
@@ -53,8 +55,9 @@ class Driver:
         self.trials = planned.trials
         no_lease = Lease(self.records, print)
         self.progress = training._progress(planned, self.records, [*earlier], quiet, no_lease)
-        self.progress.displays[1].may_write = lambda: True
-        self.progress.displays[1].every_s = 0.0
+        displays: Any = self.progress.displays
+        displays[1].may_write = lambda: True
+        displays[1].every_s = 0.0
         with patch.object(state, "TICK_S", 1e6):
             self.progress.open()
 
@@ -69,7 +72,8 @@ class Driver:
                 self.progress.started(trial)
             case "reported":
                 rows = [{"time": time.time(), **row} for row in words]
-                before = self.records.metrics(trial.id)
+                revised = {row["step"] for row in rows}
+                before = [r for r in self.records.metrics(trial.id) if r["step"] not in revised]
                 self.records.write_metrics(trial.id, [*before, *rows])
                 self.progress.reported(trial.id, rows)
             case "ended":

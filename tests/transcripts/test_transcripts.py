@@ -10,6 +10,7 @@ import contextlib
 import io
 import logging
 import platform
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 import sessions
 import stories
 from driving import Driver
+from stored import mlflow
 
 from contrasweep.campaign import campaign as campaigns
 from contrasweep.canonical import digest
@@ -81,7 +83,7 @@ def trained(folder, file):
 
 
 @pytest.mark.parametrize("session", SESSIONS, ids=lambda path: path.stem)
-def test_a_session_prints_what_it_printed(session, tmp_path, monkeypatch):
+def test_a_session_prints_what_it_printed(session, tmp_path, template, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
@@ -99,6 +101,8 @@ def test_a_session_prints_what_it_printed(session, tmp_path, monkeypatch):
     monkeypatch.setattr(campaigns, "run", calmly)  # no Ray: each trial in this process
     if story := getattr(stories, session.stem, None):  # else it begins in an empty folder
         story(tmp_path)
-    own = {"rows": rows, "trained": trained, "driver": Driver(), "later": later}
+    if session.stem == "synced":
+        shutil.copy(template, tmp_path / "mlflow.db")
+    own = {"rows": rows, "trained": trained, "driver": Driver(), "later": later, "mlflow": mlflow}
     printed, expected = sessions.played(session, tmp_path, MASKS, own)
     assert printed == expected

@@ -32,7 +32,6 @@ from tracked import tracked_of
 from contrasweep.data.manifest import Manifest, Shard
 from contrasweep.errors import ContrasweepError, StorageError
 from contrasweep.live.state import LIVE, LIVE_FILE, RunningTrial, RunState
-from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.attempts import Attempt
 from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
@@ -420,35 +419,6 @@ def test_a_driver_waits_no_longer_because_the_process_goes_on_to_tell_what_is_le
     process.process.kill()
 
 
-def test_ends_are_told_apart(study):
-    error = "Traceback (most recent call last):\n  ...\nValueError: loss is NaN"
-    ends = {Status.FAILED: {"error": error}, Status.PRUNED: {}, Status.INFEASIBLE: {"step": 0}}
-    for trial, (status, fields) in zip(study.trials, ends.items(), strict=False):
-        rows = [] if status == Status.INFEASIBLE else make_rows(trial)
-        study.record(trial, rows, status=status, metrics={}, **fields)
-    study.train(study.trials[5], make_rows(study.trials[5])[:2])
-    study.run([study.trials[5]], ended="interrupted")
-    study.sync()
-    runs = study.children()
-    shown = {run.data.tags["status"]: run.info.status for run in runs.values()}
-    assert shown == {
-        "failed": "FAILED",
-        "pruned": "FINISHED",
-        "infeasible": "KILLED",
-        "pending": "SCHEDULED",
-    }
-    failed = runs[study.trials[0].id]
-    assert failed.data.tags["error"] == "ValueError: loss is NaN"
-    assert "Traceback" in failed.data.tags["mlflow.note.content"]
-    assert [f.path for f in study.client.list_artifacts(failed.info.run_id)] == ["traceback.txt"]
-    assert (
-        Path(study.client.download_artifacts(failed.info.run_id, "traceback.txt")).read_text()
-        == error
-    )
-    assert study.parent().info.status == "KILLED"
-    assert study.parent().data.tags["trials"] == "1 failed, 1 infeasible, 1 pruned of 8"
-
-
 @pytest.mark.parametrize(
     ("statuses", "outcome", "shown"),
     [
@@ -609,16 +579,6 @@ def test_what_was_deleted_in_the_ui_comes_back(study):
     assert len(study.children()) == 2
 
 
-def test_a_sync_counts_the_runs_of_removed_trials_that_it_takes_out(study):
-    for trial in study.trials[:3]:
-        study.record(trial)
-    study.sync()
-    archive_trials(study.records, [trial.id for trial in study.trials[:2]], "removed")
-    summary = study.sync()
-    assert (summary.unchanged, summary.removed) == (1, 2)
-    assert "1 were there, 2 removed, in" in str(summary) and len(study.children()) == 1
-
-
 def test_a_run_deleted_while_its_trial_trains_is_made_again(study):
     trial = study.trials[0]
     rows = make_rows(trial)
@@ -771,17 +731,6 @@ def test_sync_goes_on_after_trials_whose_files_cannot_be_read(study):
 def test_a_value_that_mlflow_shows_is_ours_or_another(shown, ours):
     same = math.isnan(ours) if math.isnan(shown) else shown == ours
     assert _same(shown, ours) == (same or (shown == LARGEST_VALUE and ours == math.inf))
-
-
-def test_metrics_of_which_mlflow_takes_the_names_as_one_are_numbered(study):
-    values = {"top1@5": 0.1, "top1%5": 0.9, "top1_5": 0.3, "a/b": 1.0, "a//b": 2.0}
-    for trial in study.trials[:2]:
-        study.record(trial, [{**row, **values} for row in make_rows(trial)])
-    study.sync()
-    for trial in study.trials[:2]:
-        shown = study.run_of(trial).data.metrics
-        names = ["top1_5", "top1_5_2", "top1_5_3", "a/b", "a/b_2"]
-        assert [shown[name] for name in names] == list(values.values())
 
 
 @SQLITE
