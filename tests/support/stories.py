@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 import yaml
 from folders import importable, make_files
 from generated import Generated
@@ -776,3 +777,143 @@ def verdicts(folder):
         "causes", dict.fromkeys(causes, 0.02), {arm: {cause: [3]} for arm, cause in causes.items()}, seeds=8
     )  # fmt: skip
     ran("cells", {"a": 0.02, "b": 0.002}, {"a": {method: [0]}}, seeds=6, axes={"x": [1, 10]})
+
+
+OWN_PARTS = '''
+import torch
+from torch import nn
+
+class Nothing:
+    pass
+
+def raises(shape):
+    raise RuntimeError("no such depth")
+
+def no_dim(shape):
+    return nn.Flatten()
+
+class Row(nn.Module):
+    """Features alone."""
+    def __init__(self, shape):
+        super().__init__()
+        self.layer, self.dim = nn.Linear(shape[0] * 4, 12), 12
+    def forward(self, images):
+        return self.layer(nn.functional.adaptive_avg_pool2d(images, 2).flatten(1))
+
+class WrongDim(Row):
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.dim = 7
+
+class Tuples(Row):
+    def forward(self, images):
+        return images, images
+
+class Three(nn.Module):
+    """Maps of three stages, which says that there are four."""
+    def __init__(self, shape):
+        super().__init__()
+        self.dims = (8, 8, 8, 8)
+        self.layer = nn.Conv2d(shape[0], 8, 3, padding=1)
+    def forward(self, images):
+        return [self.layer(images)] * 3
+
+def no_module(features):
+    return lambda rows: rows
+
+def flat_head(features):
+    return nn.Unflatten(1, (features, 1))
+
+def fails(image):
+    raise ValueError("no such colour")
+
+def half(image):
+    return image[:, ::2]
+
+class Groupless(nn.Module):
+    step = nn.Module.forward
+    def __init__(self, params, lr):
+        super().__init__()
+
+class NoStep:
+    def __init__(self, model, steps, dim):
+        self.trained, self.parts = nn.Module(), {}
+
+class Fails(NoStep):
+    def step(self, views, labels, rows, loss):
+        return views.view(-1, 7)
+    def after_step(self, step):
+        pass
+
+class NoLoss(Fails):
+    def step(self, views, labels, rows, loss):
+        return None, views
+
+class Own(Fails):
+    joined = False
+    n_views = 0
+    def step(self, views, labels, rows, loss):
+        z = views.flatten(1).requires_grad_()
+        return loss(z, labels, rows), z
+
+def summed(scores, positives, negatives):
+    return scores.sum()
+
+def detached(embeddings, labels):
+    return embeddings.detach().mean()
+
+def two_views(z1, z2):
+    return (z1 - z2).square().mean()
+
+def endless(first, second):
+    return (first - second).square().mean() / 0
+
+def rows_alone(first, second):
+    return (first - second).square().sum(1)
+
+def fit(first, second, scale: float = 2.0):
+    """A loss of two views that suits."""
+    return scale * (first - second).square().mean()
+
+class Pair(nn.Module):
+    """A loss of two views with weights."""
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+    def forward(self, first, second):
+        return self.scale * (first - second).square().mean()
+
+class Weighted(nn.Module):
+    def __init__(self, dim, classes):
+        super().__init__()
+        self.layer = nn.Linear(dim, classes + 1)
+    def forward(self, embeddings, labels):
+        return nn.functional.cross_entropy(self.layer(embeddings), labels + 9)
+
+def distance(rows, columns):
+    return torch.cdist(rows, columns)
+
+def one_column(rows, columns):
+    return rows.sum(1)
+
+def fixed(rows, columns):
+    return rows.detach() @ columns.detach().T
+
+def cosine(rows, columns):
+    return nn.functional.normalize(rows) @ nn.functional.normalize(columns).T
+'''
+
+
+def unfitting(folder):
+    """Parts of one's own that do not fit, images without labels, and images of classes, of which one has one image."""
+    make_files(folder, {"own_parts.py": OWN_PARTS})
+    torch.save([torch.zeros(2)], folder / "no_weights.pt")
+    for i in range(13):
+        pixels = np.random.default_rng(i).integers(0, 255, (8, 8, 3), dtype=np.uint8)
+        for place in (f"photos/{i}.png", f"classes/{'abc'[i // 6]}/{i}.png"):
+            (folder / place).parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(folder / place)
+
+
+def configured(folder):
+    make_files(folder, {"own_parts.py": OWN_PARTS})

@@ -167,8 +167,6 @@ def test_the_rate_of_a_layer_falls_with_its_distance_from_the_classifier(digits)
     assert [id(p) for p in method.optimizer.parameters[:2]] == [
         id(p) for p in method.model[1].parameters()
     ]
-    with refused(cs.SpecError, "layer_decay: a frozen encoder has no layers to train"):
-        Settings(frozen=True, layer_decay=0.5)
 
 
 def test_another_encoder_is_named_with_its_first_tensor(digits, pretrained):

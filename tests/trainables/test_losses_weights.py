@@ -5,17 +5,14 @@ import math
 import pytest
 import torch
 from loss_batches import batch
-from refusals import refused
 from torch.testing import assert_close
 
-from contrasweep.errors import SpecError
 from contrasweep.schema import resolved_config
 from contrasweep.trainables.contrastive import memory
 from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trainables.losses import LOSSES, ComposedLoss, ComposedProxyLoss, ProxyLoss, build
 from contrasweep.trainables.losses.weights import LearnedNumbers
 from contrasweep.trainables.optimisation import SGD, AdamW, WithOwnRates
-from contrasweep.trainables.paired.settings import PairedSettings
 
 CLASSES = 4
 PROXY_LOSSES = [loss.name for loss in LOSSES.values() if isinstance(loss, ProxyLoss)]
@@ -153,8 +150,3 @@ def test_the_memory_of_a_loss_is_counted(digits):
     )
     assert Settings(loss="siglip").loss_weights(shape, 10) == 2
     assert Settings().loss_weights(shape, 10) == 0
-
-
-def test_a_loss_with_weights_is_refused_for_pairs():
-    with refused(SpecError, "loss: a loss with weights of its own is trained by contrastive alone"):
-        PairedSettings(loss="siglip")

@@ -1,17 +1,13 @@
 """What each sampler puts into an epoch."""
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import refused
 
-from contrasweep.errors import SpecError
 from contrasweep.trainables.contrastive.sampling import SAMPLINGS
-from contrasweep.trainables.contrastive.settings import Settings
 
 
 def order(name, labels, seed=0, batch=8, per_class=4):
@@ -45,17 +41,3 @@ def test_an_epoch_is_that_of_its_seed(name):
     assert torch.equal(order(name, labels), order(name, labels))
     assert not torch.equal(order(name, labels), order(name, labels, seed=1))
     assert set(order(name, labels).tolist()) <= set(range(56)) and len(order(name, labels)) == 56
-
-
-def test_what_m_per_class_cannot_do_is_said(digits):
-    with refused(
-        SpecError, match=r"batch_size: a batch holds 4 images of each of its classes .* got 30"
-    ):
-        Settings(sampling="m_per_class", batch_size=30)
-    with refused(
-        SpecError, match=r"per_class: a batch of 128 images has 32 classes, got 4; .* has 10"
-    ):
-        Settings(sampling="m_per_class").resolve(digits)
-    rare = replace(digits, counts={"train": {"classes": [*[90] * 9, 1]}})
-    with refused(SpecError, match=r"per_class: .* has 9 in every training part"):
-        Settings(sampling="m_per_class", batch_size=40).resolve(rare)

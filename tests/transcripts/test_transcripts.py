@@ -36,7 +36,7 @@ NOW = 1_800_000_000.0
 MASKS = {
     r"(?s)(package\nversion\n).*?(?=Written by)": r"\1VERSIONS\n",
     r"archive/20\d\d-[\dT-]+": "archive/DATE",
-    r"((?:encoded_images|sources)\.py, line) \d+": r"\1 N",
+    r"((?:components|encoded_images|external|optimisation|sources)\.py, line) \d+": r"\1 N",
     r"\S+/contrasweep-\w{8}/": "SCRATCH/",
     r"process \d+ on [\w-]+": "process PID on HOST",
     r"(Written by contrasweep on) [\d: -]+": r"\1 DATE ",
@@ -82,6 +82,7 @@ def trained(folder, file):
     return "\n".join(lines)
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
 @pytest.mark.parametrize("session", SESSIONS, ids=lambda path: path.stem)
 def test_a_session_prints_what_it_printed(session, tmp_path, template, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")

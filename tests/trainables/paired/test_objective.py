@@ -6,7 +6,6 @@ import pytest
 import torch
 from loss_batches import seeded
 
-from contrasweep.errors import SpecError
 from contrasweep.trainables.paired.network import Outputs
 from contrasweep.trainables.paired.objective import Objective, class_weights
 from contrasweep.trainables.paired.settings import PairedSettings
@@ -93,16 +92,3 @@ def test_a_classifier_that_is_never_trained_is_warned_of(declared, never):
         str(w.message)[:28] for w in seen if w.category is UserWarning
     ]  # the garbage collector may warn as well
     assert said == ["alpha is 1 in every epoch: t"] * never
-
-
-@pytest.mark.parametrize(
-    ("config", "place"),
-    [
-        ({"loss": "infonce"}, "loss.*rows of a class.*'infonce'.*supcon"),
-        ({"latent": {"blocks": "1-3"}}, r"latent\.blocks"),
-        ({"temperature": 0.1}, r"temperature: .*did you mean 'loss\.temperature\'"),
-    ],
-)
-def test_wrong_settings_name_their_place(config, place):
-    with pytest.raises(SpecError, match=place):
-        PairedSettings(**config)

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 import torch
 from folders import importable
-from refusals import refused
 from to_the_bit import trained_and_resumed
 
-from contrasweep import SpecError, Trial
+from contrasweep import Trial
 from contrasweep.canonical import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.study import dotted
@@ -34,10 +33,6 @@ class Four(nn.Module):
             maps.append(stage(maps[-1]).relu())
         return maps
 
-class Wrong(Four):
-    def forward(self, images):
-        return super().forward(images)[:3]
-
 class Row(nn.Module):
     """Features alone."""
     def __init__(self, shape):
@@ -45,12 +40,6 @@ class Row(nn.Module):
         self.layer, self.dim = nn.Linear(shape[0] * 4, 12), 12
     def forward(self, images):
         return self.layer(nn.functional.adaptive_avg_pool2d(images, 2).flatten(1))
-
-def no_dims(shape):
-    return nn.Conv2d(shape[0], 4, 3)
-
-def raises(shape):
-    raise RuntimeError("no such depth")
 '''
 
 
@@ -112,29 +101,3 @@ def test_weights_are_part_of_a_trial_by_their_digest(pairs, tmp_path):
     assert len(encoder["sha256"]) == 64
     loaded = Settings(encoder=encoder).encoder.build((3, 16, 16)).state_dict()
     assert all(torch.equal(loaded[name], value) for name, value in net.state_dict().items())
-
-
-@pytest.mark.parametrize(
-    ("config", "says"),
-    [
-        (
-            {"encoder": "own_pairs:raises"},
-            "encoder: own_pairs:raises cannot be built for images [3, 16, 16]; Runtime",
-        ),
-        (
-            {"encoder": "own_pairs:no_dims"},
-            "encoder: an encoder of this family is a torch module with `dims`, the",
-        ),
-        (
-            {"encoder": "own_pairs:Wrong"},
-            "encoder: an encoder gives a map of dims[i] channels for each stage, or a row",
-        ),
-        (
-            {"encoder": "own_pairs:Row"},
-            "beta: l is made of the maps of 4 stages, and own_pairs:Row gives 1, got 0.5",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_said_by_the_plan_in_one_line(config, says, pairs, unchecked_shapes):
-    with refused(SpecError, says):
-        trial(pairs, **config)

@@ -2,9 +2,7 @@
 
 import pytest
 import torch
-from refusals import refused
 
-from contrasweep.errors import SpecError
 from contrasweep.schema import field_help, resolved_config
 from contrasweep.study import dotted
 from contrasweep.trainables.paired import colour_baseline
@@ -71,10 +69,3 @@ def test_the_sides_of_stages_are_those_of_the_network(side, stem, encoder):
 )
 def test_every_setting_has_a_word_of_help(cls):
     assert [name for name, text in field_help(cls).items() if not text] == []
-
-
-def test_views_that_do_not_suit_the_input_are_refused():
-    with refused(SpecError, match=r"augmentation: .*does not suit input 'pair', got 'photos'"):
-        images.Settings(augmentation="photos")
-    with refused(SpecError, match=r"augmentation: .*does not suit input 'single', got 'pairs'"):
-        images.Settings(input="single", beta=0.0, augmentation="pairs")

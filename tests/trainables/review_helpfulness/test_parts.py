@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from refusals import refused
 from torch.testing import assert_close
 
-from contrasweep.errors import SpecError
 from contrasweep.schema import checked, resolved_config
 from contrasweep.trainables.review_helpfulness.batch import (
     Batch,
@@ -186,22 +184,6 @@ def test_the_first_of_equally_good_epochs_is_kept():
         torch.nn.init.constant_(model.weight, epoch)
         best.offer(value, epoch, model)
     assert best.epoch == 2 and best.weights["weight"].item() == 2
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"model": {"dim": 30}}, "model.dim: dim must be a multiple of the 4 heads"),
-        ({"model": "prh_net", "distances": True}, "distances"),
-        ({"use_text": False, "use_images": False}, "cannot both be off"),
-        ({"model": {"name": "dr_net", "dim": 33}}, "model.dim: .*multiple of 2"),
-        ({"model": {"name": "eg_cnn", "kernel": 4}}, "model.kernel: kernel must be odd"),
-        ({"model": "torch.nn:Linear"}, "model: a model of your own is a class derived"),
-    ],
-)
-def test_wrong_settings_are_one_line(config, message):
-    with refused(SpecError, match=message):
-        Settings(**config)
 
 
 def test_an_n_gram_of_conv_knrm_begins_at_its_word_and_ends_in_zeros(corpus, make_trainer):
