@@ -150,7 +150,7 @@ class Retry:
         if code in NOT_FOUND and verb != "write":
             self.patient = True
             raise FileNotFoundError(place) from None
-        if code in PRECONDITION_FAILED | CONDITION_UNSUPPORTED:
+        if verb == "write" and code in PRECONDITION_FAILED | CONDITION_UNSUPPORTED:
             self.patient = True
             raise error
         # A wait is twice as long as the one before, and shorter by chance, so that many processes do not ask at the

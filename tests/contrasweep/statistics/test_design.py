@@ -424,12 +424,12 @@ def test_a_copy_of_an_arm_makes_the_p_of_the_others_no_larger_and_stays_undecide
 
 
 @pytest.mark.parametrize(
-    ("ends", "why"), [((None, None), f"open{TOO_EARLY}"), ((-0.1, 0.3), "open")]
+    ("low", "high", "why"), [(None, None, f"open{TOO_EARLY}"), (-0.1, 0.3, "open")]
 )
-def test_a_verdict_that_collapses_to_come_could_overturn_waits_for_the_last_look(ends, why):
+def test_a_verdict_that_collapses_to_come_could_overturn_waits_for_the_last_look(low, high, why):
     comparison = compared(evidence_of([0.9, 0.91, 0.92, 0.94], [0.8, 0.82, 0.81, 0.8]))
     entry = LookAt(
-        (), "a", "b", 4, comparison.difference, *ends, 0.01, None, 1.0, None, 0.05, "open"
+        (), "a", "b", 4, comparison.difference, low, high, 0.01, None, 1.0, None, 0.05, "open"
     )
     log = LookLog("power", "seeds", (LookTaken(4, 0.5, (entry,), ()),))
     told = InterimVerdicts(log, "seeds", 8).verdict_on((), "a", "b", comparison)

@@ -87,6 +87,12 @@ def test_a_server_without_conditional_writes_is_asked_what_is_there(store, fault
     assert [store.read(key) for key in ("there", "new")] == [b"content", b"x"]
 
 
+def test_an_answer_on_conditions_to_a_call_without_one_is_one_line(store, faults):
+    faults.on("GET", "there", "501")
+    with refused(StorageError, "could not read"):
+        store.read("there")
+
+
 def test_a_refusal_that_passes_is_survived(store, faults):
     faults.on("PUT", "new", "403", "403")
     assert store.write("new", b"x")
