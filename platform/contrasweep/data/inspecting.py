@@ -57,7 +57,11 @@ def summary(manifest: Manifest) -> DatasetRow:
 
 
 def show(manifest: Manifest) -> DatasetRow:
-    """Return the summary with folds, specs of columns, rows of each class by split, and the data's source."""
+    """Return what `contrasweep data show` shows of a dataset: the fields of `summary`, and more.
+
+    These are its folds, the specs of its columns, the number of rows of each class by split, and the source of the
+    data.
+    """
     folds = manifest.folds
     return {
         **summary(manifest),

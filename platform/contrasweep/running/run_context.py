@@ -100,7 +100,7 @@ class RunContext:
         }
 
     def trial(self, described: TrialDescription) -> Trial:
-        """Return the trial of a description, with its dataset from this run's datasets."""
+        """Return the trial that `described` describes, with its dataset, which is one of `datasets`."""
         pending = described["trial"]
         return Trial.of(pending, self.datasets[pending.data.digest])
 

@@ -66,7 +66,7 @@ class LookAt:
 
     @staticmethod
     def ends(low: float, high: float) -> tuple[float | None, float | None]:
-        """Return the ends of an interval as `low` and `high`: both None where either is infinite."""
+        """Return the ends of an interval for the fields `low` and `high`; both are None where one is infinite."""
         return (low, high) if math.isfinite(low) and math.isfinite(high) else (None, None)
 
 

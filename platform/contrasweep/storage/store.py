@@ -229,9 +229,9 @@ class LocalStore:
         self._place(to, link, if_absent=False)
 
     def check_writable(self) -> None:
-        """Create and remove a folder in the root, or in its nearest parent that exists.
+        """Raise `StorageError` where no file can be written in the folder, or in its nearest parent that exists.
 
-        `StorageError` where that fails.
+        To find out, a folder is made there and removed.
         """
         nearest = next(path for path in (self.root, *self.root.parents) if path.exists())
         # Permissions alone do not tell: a user with all permissions cannot write to /proc or to a read-only mount.

@@ -117,7 +117,7 @@ Declaration = Annotated[Config, pydantic.AfterValidator(_check_declaration)]
 
 
 def _scores(spec: Config) -> tuple[str, ...]:
-    """Return the names of the scores that the evaluations in a declaration decide; () where there are none."""
+    """Return the names of the evaluation scores by which a declared study decides; () where there are none."""
     return tuple(
         metric
         for evaluation in spec.get("evaluate") or ()

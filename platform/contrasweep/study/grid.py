@@ -210,9 +210,10 @@ class AblationGrid(StudyBase):
                     )
 
     def _check_axis(self, axis: str, place: str) -> None:
-        """Raise `SpecError` at `place` for an axis with the name of another column or of the metric.
+        """Raise `SpecError` at `place` where an axis cannot have its name.
 
-        Also for a name that is empty, longer than 200 characters or not printable: axes head the columns of tables.
+        It cannot be the name of the metric, or of another column of tables, because axes are columns too. Nor can it be
+        empty, longer than 200 characters, or not printable.
         """
         if axis in (*TABLE_COLUMNS, *MEASURED_COLUMNS) or axis.startswith("metric."):
             hint = (

@@ -153,7 +153,7 @@ def decided(log: LookLog, before: int) -> str:
 
 
 def _verdict(comparison: LookAt) -> str:
-    """Return what a look decided, in words, the better arm first."""
+    """Return the decision of a look as text: `ocl better than supcon by 0.0213`, or `ocl equivalent to supcon`."""
     if comparison.decision == "equivalent":
         return f"{comparison.a} equivalent to {comparison.b}"
     better, other = comparison.a, comparison.b

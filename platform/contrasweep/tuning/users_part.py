@@ -1,4 +1,4 @@
-"""A searcher or a pruner that the user wrote, in a wrapper that names it in the errors of its methods."""
+"""A wrapper around a searcher or a pruner that the user wrote. Errors in its methods name the user's class."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar

@@ -653,7 +653,7 @@ def find_experiment(client: Any, study: TrackedStudy) -> Any:
 
 
 def study_page(experiment_id: str, view: str = VIEW) -> str:
-    """Return the page of a study, below the UI's address, that opens with the view of this name."""
+    """Return the address of a study's page in MLflow, relative to the UI's, with the view `view` open."""
     return f"#/experiments/{experiment_id}/runs?{PAGE_KIND}&viewStateShareKey={view}"
 
 
