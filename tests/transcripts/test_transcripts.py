@@ -2,8 +2,8 @@
 `tests/support/stories.py`, or in an empty one.
 
 After a wanted change, `CONTRASWEEP_WRITE=1 pytest tests/transcripts` writes the files anew: read their diff. A new line
-`$ contrasweep ...` in a file is a new case. A line with `$ rows`, `$ trained`, `$ driver` or `$ later` calls
-what has this name; others with `$ ` are of the shell.
+`$ contrasweep ...` in a file is a new case. A line with `$ rows`, `$ trained` or `$ driver` calls what has this name,
+`$ later 60` moves the clock by a minute; others with `$ ` are of the shell. `run` trains in this process, without Ray.
 """
 
 import contextlib
@@ -23,7 +23,6 @@ import stories
 from driving import Driver
 from stored import mlflow
 
-from contrasweep.campaign import campaign as campaigns
 from contrasweep.canonical import digest
 from contrasweep.data import open_dataset, resolve
 from contrasweep.data.resolving import find
@@ -40,6 +39,7 @@ MASKS = {
     r"\S+/contrasweep-\w{8}/": "SCRATCH/",
     r"process \d+ on [\w-]+": "process PID on HOST",
     r"(Written by contrasweep on) [\d: -]+": r"\1 DATE ",
+    r"(?<=budget_hours=)\d\.\d+e-\d+|\d\.\d+e-\d+(?= GiB| spent)": "SMALL",
     r'("gpu_hours": )\d\.\d+e-\d+': r"\1SHORT",
 }
 
@@ -92,18 +92,16 @@ def test_a_session_prints_what_it_printed(session, tmp_path, template, monkeypat
     monkeypatch.setattr(platform, "node", lambda: "laptop")
     monkeypatch.setenv("CONTRASWEEP_STORAGE", "runs")
     now = [NOW]
-    monkeypatch.setattr(time, "time", lambda: now[0])
-
-    def later(folder, seconds):
-        now[0] += float(seconds)
-        return ""
-
-    calmly = lambda study, storage, **options: calm.calm_run(study, storage)  # noqa: E731
-    monkeypatch.setattr(campaigns, "run", calmly)  # no Ray: each trial in this process
+    calendar = time.gmtime
+    monkeypatch.setattr(time, "time", lambda: now[-1])
+    monkeypatch.setattr(time, "gmtime", lambda of=None: calendar(now[-1] if of is None else of))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a file may change within a second
     if story := getattr(stories, session.stem, None):  # else it begins in an empty folder
         story(tmp_path)
     if session.stem == "synced":
         shutil.copy(template, tmp_path / "mlflow.db")
+    later = lambda _, seconds: now.append(now[-1] + float(seconds)) or ""  # noqa: E731
     own = {"rows": rows, "trained": trained, "driver": Driver(), "later": later, "mlflow": mlflow}
-    printed, expected = sessions.played(session, tmp_path, MASKS, own)
+    with calm.calm_engine():  # no Ray: each trial in this process
+        printed, expected = sessions.played(session, tmp_path, MASKS, own)
     assert printed == expected
