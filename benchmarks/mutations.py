@@ -541,7 +541,7 @@ MUTANTS = (
             "other code that trained it is forgotten",
             "dict.fromkeys(digest for digest in earlier if digest != code.digest)",
             "()",
-            f"{EXECUTION} {TESTS}/running/test_prepare.py",
+            f"{EXECUTION} tests/transcripts/test_transcripts.py",
         ),
     ),
     *_mutants(

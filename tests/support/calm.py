@@ -1,6 +1,6 @@
 """What a study comes to that nothing disturbs: each trial trained in this process, one after another, without Ray."""
 
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from unittest.mock import patch
 
 from tests.support.counting_trial import finish
@@ -8,6 +8,7 @@ from tests.support.made_up import declared
 
 from contrasweep.cluster.hosts import Hosts
 from contrasweep.cluster.inventory import Inventory, Node
+from contrasweep.cluster.usage import Meter
 from contrasweep.errors import ContrasweepError
 from contrasweep.imports import import_path
 from contrasweep.planning.planner import plan
@@ -15,7 +16,7 @@ from contrasweep.results.results import Results
 from contrasweep.running.worker.execution import Execution
 from contrasweep.tuning.source import Finished
 
-HOST = Inventory((Node(4, 16),))
+HOST = Inventory((Node(4, 1000),))
 
 
 def calm_run(study, storage):
@@ -31,8 +32,9 @@ def calm_run(study, storage):
     return Results.load(study.name, str(storage))
 
 
+@contextmanager
 def calm_engine():
-    """A context in which `run` trains in this process, on one host of four cores: all else is as with Ray."""
+    """Meanwhile `run` trains in this process, on one host of four cores: all else is as with Ray."""
     from contrasweep.running.engine import training
 
     parts = {
@@ -40,7 +42,9 @@ def calm_engine():
         "cluster_hosts": lambda missing, inventory, say: (inventory, Hosts()),
         "run_trials": _run_trials,
     }
-    return patch.multiple(training, **parts)
+    memory = patch.object(Meter, "peak_host_memory_gib", 0.5)  # not that of all tests so far
+    with memory, patch.multiple(training, **parts):
+        yield
 
 
 def _run_trials(context, loop, **limits):
