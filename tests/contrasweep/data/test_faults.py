@@ -137,7 +137,7 @@ def test_a_changed_manifest_is_refused(staged):
     fields = json.loads(store.read(MANIFEST))
     fields["classes"] = fields["classes"][::-1]
     store.write(MANIFEST, json.dumps(fields).encode())
-    with refused(DataError, match=r"manifest\.json states digest .* it was edited"):
+    with refused(DataError, f"manifest.json states digest {staged.digest[:12]} but"):
         resolve(staged.uri, folds=None, storage="unused")
 
 

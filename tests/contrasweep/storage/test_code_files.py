@@ -67,7 +67,7 @@ def test_broken_files_are_one_error_that_names_them(records, code):
     with refused(StorageError, "zip is broken (it has 1,099,511,627,776 bytes, and"):
         read_sources(records, digest)
     VERSION_FILE.write(records.store, f"s/code/{'0' * 16}.json", code.version)
-    with refused(StorageError, f"{'0' * 16}.json is broken"):
+    with refused(StorageError, f"{'0' * 16}.json is broken (it is of code {digest[:16]}"):
         read_version(records, "0" * 16)
     with refused(StorageError, "is not there: trials name this code"):
         code_bytes(records, "1" * 16)

@@ -84,11 +84,9 @@ def test_gradients_reach_every_parameter(model, images, make_trainer, make_corpu
     trainer.model.train()
     output = trainer.model(corpus.batch(np.arange(len(corpus))))
     (output.score.square().sum() + sum(output.losses.values())).backward()
-    without = [
-        name
-        for name, p in trainer.model.named_parameters()
-        if p.grad is None or not p.grad.abs().sum() > 0
-    ]
+    parameters = [*trainer.model.named_parameters(remove_duplicate=False)]
+    assert len({weight for _, weight in parameters}) == len(parameters), "no two layers are one"
+    without = [name for name, p in parameters if p.grad is None or not p.grad.abs().sum() > 0]
     if images:
         assert without == []
     else:  # a zero region moves no weight that multiplies it, and one region has no order of attention
