@@ -34,7 +34,7 @@ COLUMNS = {
 
 @checked
 class Settings(PairedSettings):
-    """Settings of paired images and, for the paper's Tables 6 and 7, of single ones."""
+    """Settings of the methods for pairs of images (the LOCAL paper), and for single images as in its Tables 6 and 7."""
 
     input: Literal["pair", "pre", "post", "single", "pre_single", "post_single"] = "pair"
     """`pair`; `pre` or `post`: the same network fed one side twice, which shows what the change is worth; `single` for

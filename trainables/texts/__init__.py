@@ -38,8 +38,8 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
 def memory(config: Config, data: Manifest) -> Workload:
     """Return the memory and the work of a trial with this config: a step of both sides of a batch and hard negatives.
 
-    Two numbers are guesses, since they are known only once the data is read. There are taken to be as many different
-    words, and as many pairs of sentences that are alike, as there are rows.
+    The number of different words and the number of pairs of sentences that are alike are known only once the data is
+    read. Each is guessed as the number of rows.
     """
     settings = Settings(**config)
     words = data.rows("train")

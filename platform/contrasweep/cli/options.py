@@ -197,7 +197,10 @@ def print_table(rows: Sequence[Sequence[str]], *, rule: bool = False) -> None:
 
 
 def whole(name: str, value: Mapping[str, object]) -> object:
-    """Return the document `name` with the members `value`, as plain JSON that can be a member of another document."""
+    """Return the document of the kind `name` with the members `value`, as mappings, lists, texts and numbers.
+
+    The result can be a member of another document.
+    """
     return loads(dumps(name, value))
 
 

@@ -421,8 +421,8 @@ def read_source(
     """Return a source of results, with a role for each of its columns.
 
     `options` are arguments of `judge` by name: the roles, `mode`, `reference`, `at` and `reader`. An option that is
-    left out or "" is guessed. Without `over` and a block, the axes and the question of a study are taken. `i_know` says
-    that the best value of the metric itself may count.
+    left out or "" is guessed. Where the source is a study, and neither `over` nor a block is given, its own axes and
+    question are taken. `i_know` allows a run to be judged by the best value of the metric itself.
 
     Raises:
         SpecError: For a source that cannot be read, and a role that is not clear.

@@ -182,10 +182,10 @@ def _column(name: str, values: "pd.Series[Any]", names: DisplayNames, digits: in
 
 
 def _words(name: str, texts: Sequence[str], words: Sequence[str] | None = None) -> Column:
-    """Return a column of texts for the page's script, in which each different text is stored once (`words`).
+    """Return a column of texts for the page's script, in which each different text is stored once.
 
-    `at` has for each row the index of its text in `words`. The argument `words` gives all texts in order; by default
-    they are in the order in which `texts` has them.
+    The column has a list of the different texts, `words`, and for each row the index of its text in that list, `at`.
+    The argument `words` is this list; by default the texts stand in it in the order in which they first occur.
     """
     known = {word: i for i, word in enumerate(words or dict.fromkeys(texts))}
     return {"name": name, "words": list(known), "at": [known[text] for text in texts]}

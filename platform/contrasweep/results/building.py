@@ -458,7 +458,8 @@ def marked(
 def _beaten_by(pairs: Sequence[Pair]) -> dict[Key, dict[str, set[str]]]:
     """Return for each context and side the set of sides that this side is shown to be worse than.
 
-    A context is given by its labels. A side that is in no comparison with a verdict is left out.
+    A context is given by its labels; a side is an arm, or whatever else is compared there. A side that is in no
+    comparison with a verdict is left out.
     """
     contexts: dict[Key, dict[str, set[str]]] = {}
     for pair in pairs:

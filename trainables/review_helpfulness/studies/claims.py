@@ -57,7 +57,10 @@ def _study(
 
 
 def _with_floor(arms: dict[str, Arm]) -> dict[str, Arm]:
-    """Return these arms and one more, the ranking by length, with as many words of a text as the small studies read."""
+    """Return these arms and one more, `longest-first`, which ranks reviews by their length.
+
+    It reads as many words of a review as the other arms of small studies do.
+    """
     return arms | {"longest-first": Arm(LONGEST, config={"max_tokens": SMALL["max_tokens"]})}
 
 

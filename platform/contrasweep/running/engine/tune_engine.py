@@ -245,7 +245,7 @@ class TuneSearcher(Searcher):  # type: ignore[misc]
         """Do nothing, because the source learns of the end of a trial by its record, from `TuneCallback`."""
 
     def save(self, checkpoint_path: str) -> None:
-        """Do nothing, because a source is made again from the records."""
+        """Do nothing: this searcher has no state to save, since its trials are found again from the records."""
 
     def restore(self, checkpoint_path: str) -> None:
         """Do nothing; see `save`."""
