@@ -31,8 +31,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 def main() -> None:
     """Start the command, report its start and its end, and end all that it has started, as the module says.
 
-    This process first leaves the children of the worker. It returns when CONTROL has closed and nothing of the command
-    is left, or when the command could not be started.
+    First this process makes itself no child of the worker any more. It returns when CONTROL has closed and nothing of
+    the command is left, or when the command could not be started.
     """
     control = int(sys.argv[1])
     status = int(sys.argv[2])

@@ -54,7 +54,7 @@ def _listed(records: StudyRecords) -> str:
 
 
 def read_log(records: StudyRecords, trial_id: str) -> str:
-    """Return what a trial has printed so far; "" where that is nothing."""
+    """Return all that a trial has printed so far; "" where it has printed nothing."""
     return _text(records, trial_id, LOG)
 
 
@@ -73,9 +73,9 @@ def ending(records: StudyRecords, trial_id: str, record: Record | None) -> str:
 
 
 def follow(records: StudyRecords, trial_id: str, write: Callable[[str], object]) -> None:
-    """Follow a trial until it has a record: pass each new part of its log to `write`, and at the end its `ending`.
+    """Pass each new part of a trial's log to `write` until the trial has a record; at last pass its `ending`.
 
-    A part may be "".
+    A part may be "", which has nothing to print.
     """
     written = ""
     while True:

@@ -118,8 +118,8 @@ def _differing_codes(codes: Entries) -> Iterator[str]:
 def read(data: bytes) -> dict[str, bytes]:
     """Return name -> content of the files of a zip file.
 
-    Raises `ValueError` for a zip that is too large or compressed, and for a name that is there twice or that leaves the
-    folder.
+    Raises `ValueError` for a zip that is too large or compressed, and for a name that occurs twice, is absolute, or
+    leads out of the folder by `..`.
     """
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         entries = archive.infolist()

@@ -158,7 +158,7 @@ class InterimVerdicts:
 
     @property
     def notes(self) -> list[str]:
-        """Return sentences on the looks, for readers of the verdicts."""
+        """Return notes for the table: how often the study was looked at, and how alpha is spread over the looks."""
         looks = self.log.looks
         if not looks:
             return [
@@ -238,7 +238,7 @@ class ExtensionVerdicts:
 
     @property
     def notes(self) -> list[str]:
-        """Return sentences on the looks, for readers of the verdicts."""
+        """Return a note for the table: the number of this look, and by which factor its p-values are multiplied."""
         at = ", ".join(str(look.replicates) for look in self.log.looks)
         after = f"extended after its trials had ended (at {at} {self.unit}): " if at else ""
         # 1 + 1/4 + ... + 1/4^looks, the sum of a geometric series

@@ -267,8 +267,9 @@ RANGE = (0.1, 0.9)
 class Prediction:
     """The chance that `design` decides a comparison.
 
-    `assurance` is the chance over all draws of noise, true difference and replicates to come. `low` to `high` is the
-    range of the chance for 80 % of the plausible noise.
+    `assurance` is the chance over all that is random or unknown: the noise, the true difference, and the replicates to
+    come. The chance also depends on the true noise: `low` to `high` is its range over the middle 80 % of
+    what that may be.
     """
 
     design: Design
