@@ -10,6 +10,7 @@ copied, then the intention says so, then the originals are deleted, records firs
 """
 
 import contextlib
+import re
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -105,18 +106,18 @@ def archive_trials(
 
     Returns:
         The name of their folder in archive/: the time in UTC, `2026-01-31T120000`; if there is such a folder already,
-        with `-2` and so on.
+        with `-02` and so on.
     """
     ids = sorted(set(trial_ids))
     searches = dict(searches or {})
     now = time.strftime("%Y-%m-%dT%H%M%S", time.gmtime())
-    # Several moves within a second get different names.
-    names_taken = {archived.when for archived in list_archived(records)}
-    when = now
-    number = 2
-    while when in names_taken:
-        when = f"{now}-{number}"
-        number += 1
+    # Several moves within a second get numbers that rise, since the newest is the one with the largest name.
+    numbers = [
+        int(archived.when[len(now) + 1 :] or 1)
+        for archived in list_archived(records)
+        if re.fullmatch(rf"{now}(-\d+)?", archived.when)
+    ]
+    when = f"{now}-{max(numbers) + 1:02}" if numbers else now
     about = About(reason, tuple(ids), searches, time.time())
     _carry_out(records, Move(when, (*_places(ids, searches), *files), about))
     return when
