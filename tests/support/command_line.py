@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from contrasweep.cli import main
-from contrasweep.running.signals import INTERRUPTED, Interruption
+from contrasweep.running.signals import INTERRUPTED, Interruption, interruption
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ def contrasweep(*words, folder, program=main):
                 # Click names a program by its package where pytest was started as a module.
                 patch.setattr(sys.modules["__main__"], "__package__", None)
                 patch.setattr(Interruption, "end_process", _end)
+                for name, value in vars(Interruption()).items():  # as in a new process
+                    patch.setattr(interruption, name, value)
                 program()
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
