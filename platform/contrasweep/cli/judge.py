@@ -68,7 +68,7 @@ def judge(
         ),
     ],
     arm: Annotated[str, _column("What is compared; several with commas.")] = "",
-    metric: Annotated[str, _column("The values.")] = "",
+    metric: Annotated[str, _column("The values; several if each arm, or each task, has one.")] = "",
     pair: Annotated[
         str, _column("By what runs of two arms belong together, as seed,fold; none: unpaired.")
     ] = "",
@@ -157,7 +157,7 @@ def noise(
         option("What ran twice: two arms of a source, or one of a study.", metavar="ARM[,ARM]"),
     ] = "",
     arm: Annotated[str, _column("What names the arm.")] = "",
-    metric: Annotated[str, _column("The values.")] = "",
+    metric: Annotated[str, _column("The values; several if each arm, or each task, has one.")] = "",
     pair: Annotated[str, _column("What runs of both have in common; none: unpaired.")] = "",
     at: At = "last",
     reader: Reader = "",

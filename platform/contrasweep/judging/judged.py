@@ -180,7 +180,7 @@ def judge(
     Args:
         source: A CSV, TSV, JSON lines or Parquet file, a folder of runs, `KIND:ADDRESS:NAME` of a store, or a frame.
         arm: The column that names what is compared; several columns with commas.
-        metric: The column of the values.
+        metric: The column of the values; several with commas where each arm has one, or each task beside `arm`.
         pair: The columns by which runs of two arms belong together, such as seed and fold. Without any, the runs are
             unpaired.
         item: The column that names test items, where each row is the score of one item.
@@ -434,8 +434,11 @@ def read_source(
     }
     at = CurveRow.parse(options["at"])
     name, frame, curves = read_table(source, at, options["reader"])
-    if not options["metric"]:
-        frame = one_run_a_row(frame)
+    rows = one_run_a_row(frame, options)
+    # The columns of a row's runs are one column now.
+    if options["metric"] and rows is not frame:
+        options["metric"] = "value"
+    frame = rows
     # The frame of a study has the question of the study, which says how its axes are taken.
     question = frame.attrs.get("question")
     if over is None and not options["block"] and question:

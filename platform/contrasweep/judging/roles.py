@@ -92,18 +92,27 @@ class Roles:
         return _matches(self.folds[-1], REPEAT)
 
 
-def one_run_a_row(frame: pd.DataFrame) -> pd.DataFrame:
+def one_run_a_row(frame: pd.DataFrame, options: Mapping[str, str]) -> pd.DataFrame:
     """Return a table with one run in each row.
 
-    A table without columns such as `seed0` and `seed1` is returned unchanged. A row with such columns becomes a row for
-    each of them, with two new columns: `seed`, `fold` or `run` has the number in the column's name, and `value` its
-    entry.
+    A row with columns such as `seed0` and `seed1` becomes a row for each of them, with two new columns: `seed`, `fold`
+    or `run` has the number in the column's name, and `value` its entry. So it does with several columns that the option
+    `metric` names with commas. Each of them is a task where another column has the arms, else an arm: the new column
+    `task` or `arm` has its name. Any other table is returned unchanged.
     """
-    # Column of a run -> its word, and its number.
+    # Column of a run -> its word, and its number or name.
     words, numbers = {}, {}
     for name in frame:
         if match := re.fullmatch(r"(seed|fold|run)_?(\d+)", _plain(str(name))):
             words[name], numbers[name] = match.groups()
+    if options["metric"]:
+        named = [name.strip() for name in options["metric"].split(",")]
+        numbers = {name: name for name in named if name in frame}
+        has_arms = options["arm"] or any(_matches(name, ARM) for name in frame.columns)
+        # Two metrics, such as accuracy and F1, are no two tasks.
+        if len(numbers) < len(named) or (has_arms and any(map(_better, named))):
+            return frame
+        words = dict.fromkeys(numbers, "task" if has_arms else "arm")
     word = next(iter(words.values()), "")
     if len(words) < 2 or {*words.values()} != {word} or word in frame or "value" in frame:
         return frame
@@ -300,7 +309,7 @@ def _arm(frame: pd.DataFrame, free: Sequence[str]) -> list[str]:
     if named and not repeated:
         return named[:1]
     hint = (
-        f"--arm COLUMN, with the name of an arm in each row; the columns are "
+        f"--arm COLUMN, with the name of an arm in each row, or --metric A,B if each arm has a column; the columns are "
         f"{', '.join(map(str, frame.columns))}"
     )
     raise SpecError(
@@ -321,7 +330,10 @@ def _metric(frame: pd.DataFrame, free: Sequence[str]) -> str:
     for candidates in (likely, usual):
         if len(candidates) == 1:
             return candidates[0]
-    hint = f"--metric COLUMN, with the number of one run in each row; the numeric columns are {', '.join(numbers)}"
+    hint = (
+        f"--metric COLUMN, with the number of one run in each row, or --metric A,B if each task has a column; the "
+        f"numeric columns are {', '.join(numbers)}"
+    )
     if not numbers:
         first_row = ", ".join(f"{name} {frame[name].iloc[0]!r}" for name in free)
         hint = (
@@ -337,13 +349,21 @@ def _metric(frame: pd.DataFrame, free: Sequence[str]) -> str:
 
 def mode_of_name(metric: str, place: str = "--mode") -> str:
     """Return the mode of a metric by its name, `max` or `min`; `SpecError` at `place` where the name says neither."""
-    smaller = SMALLER.search(_plain(metric))
-    larger = LARGER.search(_plain(metric))
-    if bool(smaller) == bool(larger):  # the name says neither, or both
+    mode = _better(metric)
+    if not mode:
         hint = f"{metric}:max or {metric}:min"
         if place == "--mode":
             hint = "--mode max (larger is better) or --mode min"
         raise SpecError(
             "which values are better is not clear", place=place, value=metric, hint=hint
         )
+    return mode
+
+
+def _better(metric: str) -> str:
+    """Return the mode that the name of a metric says, `max` or `min`; "" where it says neither, or both."""
+    smaller = SMALLER.search(_plain(metric))
+    larger = LARGER.search(_plain(metric))
+    if bool(smaller) == bool(larger):
+        return ""
     return "min" if smaller else "max"
