@@ -445,9 +445,9 @@ class _Walk:
         """Add the source of each module in the queue, and queue what that imports, until the queue is empty."""
         while self.queue:
             name = self.queue.popleft()
-            # The platform counts by its version, and is not looked into.
-            top, *below = name.split(".", 2)
-            if top == "contrasweep" and (not below or below[0] not in METHOD_PACKAGES):
+            # The platform counts by its version, and is not looked into: all but the packages of methods in it.
+            top, _, below = name.partition(".")
+            if top == "contrasweep" and below.partition(".")[0] not in METHOD_PACKAGES:
                 self.distributions["contrasweep"] = installed_version("contrasweep")
                 continue
             # Nothing to follow: Python's own, an installed package's, a namespace without a file, or an attribute.
@@ -709,15 +709,14 @@ def _names_set(node: ast.AST) -> set[str]:
         return {node.name}
     if isinstance(node, ast.Import | ast.ImportFrom):
         return {alias.asname or alias.name.partition(".")[0] for alias in node.names}
-    # A block, such as `if`, sets what the statements in it set.
-    blocks = (ast.stmt, ast.excepthandler)
-    inner = [part for part in ast.iter_child_nodes(node) if isinstance(part, blocks)]
-    targets = [part for part in ast.walk(node) if isinstance(getattr(part, "ctx", None), ast.Store)]
-    return {
-        ast.unparse(target)
-        for target in targets
-        if isinstance(target, ast.Name | ast.Attribute | ast.Subscript)
-    }.union(*map(_names_set, inner))
+    # The variable of a comprehension is known in the comprehension alone.
+    if isinstance(node, ast.comprehension):
+        return set()
+    targets = (ast.Name, ast.Attribute, ast.Subscript)
+    if isinstance(node, targets) and isinstance(node.ctx, ast.Store):
+        return {ast.unparse(node)}
+    # Any other statement, such as an `if`, sets what its parts set.
+    return set[str]().union(*map(_names_set, ast.iter_child_nodes(node)))
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:

@@ -72,7 +72,8 @@ def test_a_notebook_function_is_its_source_and_all_of_the_notebook_that_it_refer
         notebook(tmp_path, changed(NOTEBOOK, "    return WIDTH", "    # of them\n    return WIDTH"))
         == before
     )
-    assert notebook(tmp_path, [*NOTEBOOK[:5], "other = 1", *NOTEBOOK[5:]]) == before
+    for cell in ["other = 1", "max(WIDTH for WIDTH in range(9))", "if 1:\n    def f(): WIDTH = 1"]:
+        assert notebook(tmp_path, [*NOTEBOOK[:5], cell, *NOTEBOOK[5:]]) == before, cell
     for old, new in [
         ("WIDTH = 16", "WIDTH = 32"),
         ("WIDTH -= 4", "WIDTH -= 5"),
