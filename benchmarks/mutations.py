@@ -533,7 +533,7 @@ MUTANTS = (
         ),
         (
             "a checkpoint that waits is lost at the trial's end",
-            "        try:\n            self._drain()",
+            "        try:\n            self._store_waiting()",
             "        try:\n            pass",
             CHECKPOINTS,
         ),

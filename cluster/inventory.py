@@ -147,6 +147,7 @@ class Inventory:
         listings. For Ray reports a slightly different free memory each time, and a host that replaces a lost one would
         be counted twice. A type of GPU has the smallest memory of both, for the same reason.
         """
+        # GPUs of a type get one memory in both listings, so that their hosts are of one kind below.
         alike = _alike([*self.nodes, *other.nodes])
         own_memories = _memories(alike[: len(self.nodes)])
         other_memories = _memories(alike[len(self.nodes) :])

@@ -43,10 +43,10 @@ def exhausted_memory(error: BaseException | str | None) -> Memory | None:
         seen.add(id(error))
         # Torch raises a RuntimeError for either memory, and Ray's errors carry the traceback of the other process. What
         # the text of any other error says is the user's. Ray is not imported for this.
-        tells = isinstance(error, MemoryError | RuntimeError | OSError) or "ray." in str(
-            type(error)
-        )
-        memory = _of_text("".join(traceback.format_exception_only(error))) if tells else None
+        is_rays = "ray." in str(type(error))
+        memory = None
+        if is_rays or isinstance(error, MemoryError | RuntimeError | OSError):
+            memory = _of_text("".join(traceback.format_exception_only(error)))
         if memory is not None:
             return memory
         error = error.__cause__ or error.__context__
@@ -86,10 +86,14 @@ def larger_place(
         return None
     if placement.share < 1:
         return replace(placement, share=doubled(placement.share))
-    now = inventory.gpu(placement.gpu).memory_gib
+    present_gib = inventory.gpu(placement.gpu).memory_gib
     for gpu in inventory.gpu_types:
         larger = replace(placement, gpu=gpu.type)
         is_allowed = not gpu_types or gpu.type in gpu_types
-        if is_allowed and gpu.memory_gib > now and any(fits(larger, n) for n in inventory.nodes):
+        if (
+            is_allowed
+            and gpu.memory_gib > present_gib
+            and any(fits(larger, n) for n in inventory.nodes)
+        ):
             return larger
     return None

@@ -154,9 +154,9 @@ def contents(root: Path, files: Mapping[str, Path] | None = None) -> dict[str, P
             sent[name] = target
         # A link to a folder stands for the files there, unless the folder is around the link.
         elif path.is_symlink() and target.is_dir() and not path.is_relative_to(target):
-            for below in ordered:
-                if below.is_relative_to(target) and below.is_file() and not below.is_symlink():
-                    sent[f"{name}/{below.relative_to(target).as_posix()}"] = below
+            for file in ordered:
+                if file.is_relative_to(target) and file.is_file() and not file.is_symlink():
+                    sent[f"{name}/{file.relative_to(target).as_posix()}"] = file
     sent |= files or {}
     sizes = {name: path.stat().st_size / 2**20 for name, path in sent.items()}
     total = sum(sizes.values())

@@ -137,7 +137,7 @@ def share(footprint: Footprint, gpu: Gpu, *, cpus_per_gpu: float = math.inf) -> 
     host has for each GPU (infinite: cores do not count). For a trial that asks for several GPUs their number is
     returned.
     """
-    footprint = footprint.on(gpu.type)
+    footprint = footprint.on(gpu.type)  # what the trial needs on GPUs of this type
     if gpu.memory_gib and footprint.gpu_memory_gib / max(footprint.gpus, 1) > gpu.memory_gib:
         return None
     if footprint.gpus > 1:
@@ -152,6 +152,7 @@ def share(footprint: Footprint, gpu: Gpu, *, cpus_per_gpu: float = math.inf) -> 
         footprint.cpus / cpus_per_gpu if cpus_per_gpu else 1.0,
     )
     # The largest n for which 1/n covers what is required; 1 where even a whole GPU does not, because of the margin.
+    # The small summand makes up for the rounding of 1 / required.
     if required * MAX_TRIALS_PER_GPU <= 1:
         return Fraction(1, MAX_TRIALS_PER_GPU)
     return Fraction(1, max(1, math.floor(1 / required + 1e-9)))
@@ -274,15 +275,16 @@ def place(footprints: Sequence[Footprint], inventory: Inventory) -> list[Placeme
     Trials with the fewest possible places are placed first; the result has the order of `footprints`.
     """
     # All replicates of a cell share a footprint, so its places are looked up once.
-    ways = {footprint: options(footprint, inventory) for footprint in set(footprints)}
+    places = {footprint: options(footprint, inventory) for footprint in set(footprints)}
     chosen: list[Placement | None] = [None] * len(footprints)
     # type of GPU (None: no GPU) -> how many of them the trials placed so far hold, in shares
     load: defaultdict[str | None, float] = defaultdict(float)
-    for i in sorted(range(len(footprints)), key=lambda i: len(ways[footprints[i]])):
-        if ways[footprints[i]]:
-            way = choose(ways[footprints[i]], load, inventory)
-            load[way.gpu] += float(way.share)
-            chosen[i] = way
+    fewest_first = sorted(enumerate(footprints), key=lambda numbered: len(places[numbered[1]]))
+    for i, footprint in fewest_first:
+        if places[footprint]:
+            placement = choose(places[footprint], load, inventory)
+            load[placement.gpu] += float(placement.share)
+            chosen[i] = placement
     return chosen
 
 

@@ -31,7 +31,7 @@ from contrasweep.campaign.decision import (
     Decision,
     More,
     Outlook,
-    called,
+    candidate_name,
     decision_of,
 )
 from contrasweep.campaign.history import History, history_of
@@ -459,7 +459,7 @@ class Referee:
         noise = None
         if self.campaign.noise:
             noise = read_noise(self.campaign.noise, self.campaign.metric)
-        self.candidate = candidate
+        self.candidate = candidate  # `arm` takes the code that it names for the user's
         _check_fixed(candidate, "CANDIDATE")
         # Raises, before anything is trained, where the incumbent's code is not named by the user.
         self.arm(self.ledger.incumbent)
@@ -476,13 +476,13 @@ class Referee:
         rule = self.campaign.rule()
         ledger = self.ledger
         digest = self.digest(name, candidate)
-        asked = ledger.number_of(digest)
-        # The ledger has nothing of the number that a new candidate would get.
-        if asked is None:
-            asked = len(ledger.entries)
+        number = ledger.number_of(digest)
+        # A new candidate gets the next number, of which the ledger has nothing yet.
+        if number is None:
+            number = len(ledger.entries)
         incumbent = ledger.incumbent
-        decided = self._decision_on(asked)
-        grant = ledger.granted(asked, incumbent)
+        decided = self._decision_on(number)
+        grant = ledger.granted(number, incumbent)
         most_seeds = rule.looks()[-1]
         seeds = grant.seeds if grant else ledger.fresh_seeds(most_seeds)
         if decided is not None and decided.verdict == "undecided" and more_seeds > 0:
@@ -495,10 +495,10 @@ class Referee:
             screens = list(range(rule.screens()[-1]))
             if ledger.began:
                 screens = ledger.screening_seeds(incumbent)
-            screening = self._untrained(ledger.candidate_study(asked), 1, screens)
+            screening = self._untrained(ledger.candidate_study(number), 1, screens)
             screening += self._untrained(ledger.screening_study(incumbent), 1, screens)
         confirmation = self._untrained(
-            ledger.confirmation_study(asked, incumbent), self._arm_count(incumbent), seeds
+            ledger.confirmation_study(number, incumbent), self._arm_count(incumbent), seeds
         )
         # Each trial is expected to spend as much as the campaign's trials so far, on average.
         spent = ledger.spent
@@ -513,7 +513,7 @@ class Referee:
             campaign=self.campaign.name,
             candidate=name,
             digest=digest,
-            incumbent=called(ledger, incumbent),
+            incumbent=candidate_name(ledger, incumbent),
             decided=decided,
             screening_trials=screening,
             confirmation_trials=confirmation,
@@ -588,7 +588,7 @@ class Referee:
             # The advice belongs to the decision of this process, and not to one that another process wrote first.
             if known is not None:
                 return replace(known, more=advice) if is_written else known
-            now = called(self.ledger, self.ledger.incumbent)
+            now = candidate_name(self.ledger, self.ledger.incumbent)
             _say(f"{now} is the {INCUMBENT} by now: {name} is compared with it again")
             more_seeds = 0
 
@@ -697,7 +697,7 @@ class Referee:
         """
         seeds = self.ledger.screening_seeds(incumbent)
         screening = self.ledger.screening_study(incumbent)
-        incumbent_name = called(self.ledger, incumbent)
+        incumbent_name = candidate_name(self.ledger, incumbent)
         candidate = self.ledger.asked_for(number).candidate
         for count in self.campaign.rule().screens():
             _say(f"{candidate}: {plural(count, 'seed')} beside {incumbent_name}")
@@ -790,7 +790,7 @@ class Referee:
                 if not objection and BETTER in arms:
                     from_better = self._differences(values, self._values(results, BETTER), seeds)
                     if confirm(from_better).verdict not in ("keep", "equivalent"):
-                        last = called(self.ledger, better)
+                        last = candidate_name(self.ledger, better)
                         objection = (
                             f"it may be worse by {rule.margin:g} than {last}, the last better one"
                         )
@@ -964,27 +964,26 @@ class Referee:
         return by_seed.agg(lambda scores: scores.mean(skipna=False)).to_dict()  # type: ignore[return-value]
 
     def _differences(
-        self, first: dict[int, float], other: dict[int, float], seeds: Sequence[int]
+        self,
+        candidate_values: dict[int, float],
+        incumbent_values: dict[int, float],
+        seeds: Sequence[int],
     ) -> list[float]:
         """Return candidate minus incumbent for each of `seeds`, in the form that `Rule` takes.
 
-        `first` is seed -> value of the candidate, and `other` that of the incumbent; NaN is a failure. The difference
-        is NaN where only the candidate failed, infinitely good where only the incumbent failed, and 0 where both
-        failed.
+        The values are by seed; NaN is a failure. The difference is NaN where only the candidate failed, infinitely good
+        where only the incumbent failed, and 0 where both failed.
         """
-        best = math.inf if self.campaign.mode == "max" else -math.inf
-
-        def difference(candidate: float, incumbent: float) -> float:
-            """Return candidate minus incumbent, where NaN is a failure.
-
-            NaN if only the candidate failed, 0 if both did. If only the incumbent failed, it is infinite, on the side
-            of a gain.
-            """
+        largest_gain = math.inf if self.campaign.mode == "max" else -math.inf
+        differences = []
+        for seed in seeds:
+            candidate = candidate_values[seed]
+            incumbent = incumbent_values[seed]
+            difference = candidate - incumbent  # NaN where the candidate failed
             if math.isnan(incumbent):
-                return 0.0 if math.isnan(candidate) else best
-            return candidate - incumbent
-
-        return [difference(first[seed], other[seed]) for seed in seeds]
+                difference = 0.0 if math.isnan(candidate) else largest_gain
+            differences.append(difference)
+        return differences
 
     def _is_simpler(self, number: int, incumbent: int) -> bool:
         """Return whether the candidate `number` is surely smaller than the `incumbent` on the screening seeds.

@@ -216,7 +216,7 @@ def amounts(
     return ", ".join(text for amount, text in texts if amount is not None and (zero or amount > 0))
 
 
-def called(ledger: Ledger, number: int) -> str:
+def candidate_name(ledger: Ledger, number: int) -> str:
     """Return how sentences name the candidate with this number: its name, or `the incumbent` for `FIRST`."""
     return f"the {INCUMBENT}" if number == FIRST else ledger.asked_for(number).candidate
 
@@ -242,7 +242,7 @@ def decision_of(ledger: Ledger, number: int, metric: str) -> Decision | None:
             "campaign": ledger.campaign,
             "candidate": ledger.asked_for(number).candidate,
             "number": number,
-            "incumbent": called(ledger, decided.incumbent),
+            "incumbent": candidate_name(ledger, decided.incumbent),
             "metric": metric,
             "level": grant.level if grant and decided.stage == "confirm" else None,
         }

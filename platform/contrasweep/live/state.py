@@ -535,7 +535,8 @@ class Progress:
         elif not record.status.trained:
             self._failed.add(record.trial_id)
         if confirms:
-            # A confirmation of a newly found configuration takes the place of an earlier one.
+            # A confirmation of a newly found configuration takes the place of an earlier one. Where there is none yet,
+            # `setdefault` returns this record.
             replicate = record.arm, record.fold, record.seed
             replaced = self._confirmations.setdefault(replicate, record)
             if replaced.trial_id != record.trial_id:
@@ -548,8 +549,8 @@ class Progress:
         if confirms and not self._confirming:
             # Scores of the search were made on other rows and chosen as the best, so they do not count any more.
             self._confirming = True
-            for name, searched in self.state.arms.items():
-                self.state.arms[name] = ArmState(searched.ended, searched.total)
+            for name, with_scores in self.state.arms.items():
+                self.state.arms[name] = ArmState(with_scores.ended, with_scores.total)
             arm = self.state.arms[record.arm]
         # The metric `EVALUATED` only says that a network was evaluated, which is no score.
         score = record.value(self.state.metric) if self.state.metric != EVALUATED else None

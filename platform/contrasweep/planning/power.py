@@ -298,6 +298,7 @@ def known_noise(plan: PlanBase, records: StudyRecords, known: RecordsById) -> Ea
     study = plan.study
     if not is_installed("scipy"):
         return None
+    # An overall difference is a mean over all cells, so its noise is smaller than that of one cell.
     cells = len(_cells(study)) if _question(study) == "overall" else 1
     # Where the table of the study's own trials is broken, other studies may still show noise.
     if known:
@@ -400,9 +401,9 @@ def planned_sizes(
     for times in TIMES:
         # Replicates are added as seeds, each on all folds.
         design = replace(power.design, seeds=times * power.design.seeds)
-        larger = _in_units(replace(power, design=design, in_units=None), noise)
+        resized = _in_units(replace(power, design=design, in_units=None), noise)
         all_trials = None if trials is None else times * trials
-        sizes.append(PlannedSize(times, design.seeds, all_trials, larger.least, larger.in_units))
+        sizes.append(PlannedSize(times, design.seeds, all_trials, resized.least, resized.in_units))
     # A study that grows declares its own sizes, and a sweep confirms one configuration per arm.
     if study.replicates is not None or not isinstance(study, AblationGrid):
         sizes = sizes[:1]

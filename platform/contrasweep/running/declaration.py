@@ -343,11 +343,10 @@ def _check_kind(plan: Plan, earlier: StudyDocument, now: Config, changed: Iterab
     rule = "a study of which trials have ended stays of its kind"
     if earlier.type != plan.study.type:
         raise SpecError(rule, place="type", value=plan.study.type, hint=NEW_STUDY)
-    # Whether and how a study grows belongs to its kind.
     before = earlier.declared.get("replicates") or {}
-    grows = plan.study.replicates
-    if any(before.get(name) != getattr(grows, name, None) for name in ("of", "spending")):
-        raise SpecError(rule, place="replicates", value=str(grows), hint=NEW_STUDY)
+    replicates = plan.study.replicates
+    if any(before.get(name) != getattr(replicates, name, None) for name in ("of", "spending")):
+        raise SpecError(rule, place="replicates", value=str(replicates), hint=NEW_STUDY)
     for name in changed:
         if isinstance(plan, SweepPlan) and name in FIXED_BY_SEARCH:
             raise SpecError(
@@ -479,7 +478,7 @@ def _metric_was_mended(plan: Plan, earlier: StudyDocument, recorded: RecordsById
     if earlier.metric == study.metric:
         return False
     # Nothing else has changed if the plan, given the earlier metric, has the earlier digest.
-    untyped = cast(Any, plan)  # of any kind: all have a study and a digest
+    untyped = cast(Any, plan)  # for mypy: every kind of plan has a study and a digest
     with_earlier_metric = replace(
         untyped, study=replace(study, metric=earlier.metric, mode=earlier.mode)
     )

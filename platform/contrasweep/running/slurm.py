@@ -260,13 +260,17 @@ def _tasks(study: Study, storage: str, changed: Changed, prepare_options: Config
 
 
 def _send(
-    tasks: Sequence[Task], name: str, storage: str, options: Mapping[str, str], most: int | None
+    tasks: Sequence[Task],
+    name: str,
+    storage: str,
+    options: Mapping[str, str],
+    max_concurrent: int | None,
 ) -> str:
     """Send the tasks as one array by submitit; return the array's id.
 
-    `name` is the job's name, `storage` its comment, and `options` are sbatch's options. At most `most` tasks run at
-    once (None: all). Raises `SpecError` without submitit and where others may write to its folder, `ContrasweepError`
-    where Slurm refuses the tasks.
+    `name` is the job's name, `storage` its comment, and `options` are sbatch's options. At most `max_concurrent`
+    tasks run at once (None: all). Raises `SpecError` without submitit and where others may write to its folder,
+    `ContrasweepError` where Slurm refuses the tasks.
     """
     try:
         import submitit
@@ -288,18 +292,21 @@ def _send(
         )
     # A task whose time is over is queued again as often as it takes.
     executor = submitit.SlurmExecutor(TASK_FOLDER, max_num_timeout=10**6)
-    # Options that submitit has a parameter for go to it, all others to sbatch as they are.
-    names = executor._valid_parameters()
+    # Options that submitit has a parameter for go to it, all others to sbatch as they are. `time` goes to submitit,
+    # as a number.
+    submitit_names = executor._valid_parameters()
     parameters = {key.replace("-", "_"): value for key, value in options.items() if key != "time"}
     further_options = {
-        key.replace("_", "-"): value for key, value in parameters.items() if key not in names
+        key.replace("_", "-"): value
+        for key, value in parameters.items()
+        if key not in submitit_names
     }
     executor.update_parameters(
-        **{key: value for key, value in parameters.items() if key in names},
+        **{key: value for key, value in parameters.items() if key in submitit_names},
         time=int(options["time"]),
         job_name=name,
         comment=storage,
-        array_parallelism=most or len(tasks),
+        array_parallelism=max_concurrent or len(tasks),
         setup=[TASK_SETUP],
         stderr_to_stdout=True,
         additional_parameters=further_options,

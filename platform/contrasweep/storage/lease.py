@@ -214,6 +214,7 @@ class Lease:
         if holder.lives_here is False:
             self.on_message(f"{holder}, which was running {study}, has ended; this run takes over")
             return
+        # Whether it lives is not known (None): a process of another machine.
         self.on_message(
             f"{holder} was running {study}; waiting {EXPIRY_S:.0f} s at most to see whether it still is"
         )

@@ -98,6 +98,7 @@ class Follower:
             while self.waiting and not self._troubled and time.monotonic() < until:
                 batch = list(islice(self.waiting.values(), 4 * self.target.connections))
                 list(pool.map(self._show_ended, batch))  # the list waits for all of them
+                # Other processes learn from the storage what the tracker has by now.
                 if time.monotonic() >= self._kept + KEEP_S:
                     self._keep()
 

@@ -281,6 +281,7 @@ class ArmSearch:
         # Trials may have run side by side, so the pruner gets all trials before the first report.
         if not in_order:
             self._replay_trials(self.candidates)
+        # Before the searcher is told: where the budget has no room for them, infeasible trials stay as they ended.
         self._leave_infeasible()
         self._tell()
         self._close_if_spent()

@@ -74,17 +74,17 @@ class RayWatch:
         """End the thread, after Ray was shut down."""
         self._stop.set()
 
-    def _work(self, watched: Mapping[str, str], own: bool) -> None:
+    def _work(self, watched: Mapping[str, str], on_this_host: bool) -> None:
         """Connect to each of `watched` every `POLL_S` seconds, until `leave` is called or one does not answer.
 
-        `watched` is name -> `host:port`; with `own` the host is 127.0.0.1. Where one has not answered for `PATIENCE_S`,
-        the main thread is interrupted.
+        `watched` is name -> `host:port`; with `on_this_host` the host is 127.0.0.1. Where one has not answered for
+        `PATIENCE_S`, the main thread is interrupted.
         """
         seen = dict.fromkeys(watched, time.monotonic())  # when each took a connection last
         while not self._leaving.wait(POLL_S):
             for name, address in watched.items():
                 host, _, port = address.rpartition(":")  # an address of IPv6 stands in brackets
-                host = "127.0.0.1" if own else host.strip("[]")
+                host = "127.0.0.1" if on_this_host else host.strip("[]")
                 with contextlib.suppress(OSError):
                     socket.create_connection((host, int(port)), POLL_S).close()
                     seen[name] = time.monotonic()

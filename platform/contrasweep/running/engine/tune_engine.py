@@ -501,7 +501,8 @@ def _error_text(trial: RayTrial) -> str:
     error = ray_internals.FAILURE.split(Path(path).read_text())[-1]
     if _raised(error) or out_of_memory.exhausted_memory(error):
         return error
-    return f"{error.rstrip()}\n{NEVER_BEGAN if ray_internals.NEVER_RAN in error else LOST}\n"
+    reason = NEVER_BEGAN if ray_internals.NEVER_RAN in error else LOST
+    return f"{error.rstrip()}\n{reason}\n"
 
 
 def _cause(records: StudyRecords, trial_id: str, error: str) -> Cause:

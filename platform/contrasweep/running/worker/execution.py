@@ -503,7 +503,7 @@ class Execution:
             if result.record is None:
                 # A pruner may let this trial resume from here later, so the checkpoint must be stored.
                 if not at_least_s:
-                    self._drain()
+                    self._store_waiting()
                 # Reports are written to a folder each time, and to an object store when they are due.
                 if self.local or not at_least_s or time.monotonic() >= self.reports.due:
                     self.reports.write()
@@ -518,8 +518,8 @@ class Execution:
         """
         reports = self.reports
         with self._ended_if_superseded():
-            self._drain()
-            # Checked once more, because to drain may take long.
+            self._store_waiting()
+            # Checked once more, because the upload of a checkpoint may take long.
             self.claim.check()
             reports.write(items=True)
             self.use.write()
@@ -654,9 +654,9 @@ class Execution:
             score=self.retention.score(reports.rows[-1]),
         )
         if not waits:
-            self._drain()
+            self._store_waiting()
 
-    def _drain(self) -> None:
+    def _store_waiting(self) -> None:
         """Store the checkpoint that waits, if there is one, after the reports and scores up to it.
 
         A later attempt may have begun while the checkpoint waited, for example because this process was stopped. This
@@ -672,6 +672,7 @@ class Execution:
         self.reports.write(items=True)
         store()
         took_s = time.monotonic() - began
+        # So uploads take no larger part of the time than `UPLOAD_SHARE`.
         self._due = time.monotonic() + max(UPLOAD_EVERY_S, took_s / UPLOAD_SHARE)
 
     def _store_newest(self) -> None:
@@ -680,7 +681,7 @@ class Execution:
         An error is only logged. The trial then resumes from an earlier checkpoint, if it must resume.
         """
         try:
-            self._drain()
+            self._store_waiting()
         except ContrasweepError as error:
             log.warning("the newest checkpoint was not stored: %s", error)
 

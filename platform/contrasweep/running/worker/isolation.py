@@ -10,6 +10,7 @@ import contextlib
 import decimal
 import functools
 import gc
+import itertools
 import locale
 import logging
 import multiprocessing
@@ -94,21 +95,18 @@ def _state_of_attributes(name: str, library: str, *paths: str) -> State:
     `paths` are the dotted paths of the attributes within `library`. `name` is the state's name in messages.
     """
 
-    def holder(path: str) -> Any:
-        """Return the object that has the attribute at `path`: `backends.cudnn` for `backends.cudnn.enabled`."""
-        return functools.reduce(getattr, path.split(".")[:-1], sys.modules[library])
+    def read() -> list[Any]:
+        """Return the values of the attributes, in the order of `paths`."""
+        return [operator.attrgetter(path)(sys.modules[library]) for path in paths]
 
     def write(values: Iterable[Any]) -> None:
         """Set the attributes, in the order of `paths`."""
         for path, value in zip(paths, values, strict=True):
-            setattr(holder(path), path.rpartition(".")[2], value)
+            # Of `backends.cudnn.enabled`, `backends.cudnn` is the object that has the attribute `enabled`.
+            *parents, attribute = path.split(".")
+            setattr(functools.reduce(getattr, parents, sys.modules[library]), attribute, value)
 
-    return State(
-        name,
-        lambda: [getattr(holder(path), path.rpartition(".")[2]) for path in paths],
-        write,
-        library,
-    )
+    return State(name, read, write, library)
 
 
 def _set_environment(value: Mapping[str, str]) -> None:
@@ -310,7 +308,7 @@ class Isolation:
         self._reference = _read_states()  # the states before any trial
         # module of a trainable -> states that its import has changed
         self._imports: dict[str, Values] = {}
-        self._set_by_import = ""  # the first state that any of these imports has changed
+        self._changed_by_import = ""  # the first state that any of these imports has changed
         # The present trial: the states that it began with (empty before the first trial), and its seed.
         self._expected: Values = {}
         self._seed = 0
@@ -347,7 +345,8 @@ class Isolation:
             }
             if WORKING_DIRECTORY.read() != folder:
                 self._imports[module][WORKING_DIRECTORY.name] = WORKING_DIRECTORY.read()
-            self._set_by_import = self._set_by_import or next(iter(self._imports[module]), "")
+            if not self._changed_by_import:
+                self._changed_by_import = next(iter(self._imports[module]), "")
         else:
             function = load()
         self._expected = self._reference | self._imports[module]
@@ -388,8 +387,12 @@ class Isolation:
         # The import of an earlier module has changed a state, and `_reference` is without this change. The module of
         # `following` may import the earlier one too. In a fresh process that would make the change; here the earlier
         # module does not run again.
-        if not reason and self._set_by_import and following.partition(":")[0] not in self._imports:
-            return f"changed {self._set_by_import} by an import; other arms must start without this change"
+        if (
+            not reason
+            and self._changed_by_import
+            and following.partition(":")[0] not in self._imports
+        ):
+            return f"changed {self._changed_by_import} by an import; other arms must start without this change"
         return reason
 
     def _left_behind(self) -> str:
@@ -399,7 +402,7 @@ class Isolation:
         seconds. Those that were there before the trial do not count.
         """
         deadline = time.monotonic() + GRACE_S
-        for attempt in range(1000):  # more turns than there is time for
+        for turn in itertools.count():
             threads = {thread for thread in set(_user_threads) - self._threads if thread.is_alive()}
             children_left = {
                 child
@@ -409,7 +412,7 @@ class Isolation:
             if not (threads or children_left) or time.monotonic() > deadline:
                 break
             # Data loaders in reference cycles keep their workers until the garbage collector frees them.
-            if not attempt:
+            if turn == 0:
                 gc.collect()
             time.sleep(0.01)
         if any(getattr(stream, "closed", False) for stream in (sys.stdout, sys.stderr)):

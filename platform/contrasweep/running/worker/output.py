@@ -171,7 +171,9 @@ class Output:
         # Writing the records fails too then, which is reported.
         except StorageError:
             pass
-        self.due = time.monotonic() + max(UPLOAD_EVERY_S, (time.monotonic() - began) / UPLOAD_SHARE)
+        took_s = time.monotonic() - began
+        # So uploads take no larger part of the time than `UPLOAD_SHARE`.
+        self.due = time.monotonic() + max(UPLOAD_EVERY_S, took_s / UPLOAD_SHARE)
 
     def _shorten(self) -> None:
         """Remove the middle of a log of more than `LIMIT` bytes, within its file.

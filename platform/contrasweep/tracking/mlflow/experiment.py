@@ -38,7 +38,7 @@ def runs_of(
     found = client.get_experiment_by_name(experiment)
     if found is None:
         raise SpecError("MLflow has no such experiment", place="SOURCE", value=experiment)
-    # Also while the study runs, when its own run is not among the finished ones.
+    # Only an experiment of ours has this view. It has it while the study still runs, too, before any run is finished.
     if VIEW_TAG + VIEW in found.tags:
         raise SpecError(
             "the experiment is a study of contrasweep, whose storage knows its folds, search and failures",

@@ -519,6 +519,7 @@ class Server(Target):
                 missing.append(point)
             elif not _same(values[point.step], point.value):
                 return None
+        # Of each metric the pair (step, value) with the largest step.
         run.newest = {
             key: max(values.items(), key=itemgetter(0)) for key, values in stored.items() if values
         }
@@ -600,11 +601,11 @@ class Server(Target):
         """
         from mlflow.entities import Metric, Param, RunTag
 
-        first = metric_key(self.study.metric)
+        main_metric = metric_key(self.study.metric)
         sorted_params = sorted((params or {}).items())
         tags = dict(tags or {})
         # MLflow shows first what was logged first: the study's metric (False sorts before True).
-        points = sorted(points, key=lambda point: point.key != first)
+        points = sorted(points, key=lambda point: point.key != main_metric)
         calls = max(
             math.ceil(len(points) / METRICS_PER_CALL),
             math.ceil(len(sorted_params) / PARAMS_PER_CALL),
@@ -623,8 +624,10 @@ class Server(Target):
             )
         for point in points:
             run.keys.add(point.key)
-            if run.newest is not None and point.step >= run.newest.get(point.key, (0, 0.0))[0]:
-                run.newest[point.key] = (point.step, point.value)
+            if run.newest is not None:
+                newest_step, _ = run.newest.get(point.key, (0, 0.0))
+                if point.step >= newest_step:
+                    run.newest[point.key] = (point.step, point.value)
         run.params |= set(params or ())
         run.tags.update(tags)
 

@@ -39,13 +39,15 @@ def distribution(parameter: Float | Int | Choice) -> Any:
 
 def suggest(trial: Any, name: str, parameter: Float | Int | Choice) -> Any:
     """Return the value that an Optuna trial suggests for the parameter `name`: an option, or a number of its range."""
-    form = distribution(parameter)
+    optuna_distribution = distribution(parameter)
     if isinstance(parameter, Choice):
-        return parameter.options[trial.suggest_categorical(name, form.choices)]
+        return parameter.options[trial.suggest_categorical(name, optuna_distribution.choices)]
     # For a range with a step Optuna suggests the number of steps.
     is_float = isinstance(parameter, Float) and parameter.step is None
     draw = trial.suggest_float if is_float else trial.suggest_int
-    drawn = draw(name, form.low, form.high, log=form.log)
+    drawn = draw(
+        name, optuna_distribution.low, optuna_distribution.high, log=optuna_distribution.log
+    )
     return drawn if parameter.step is None else parameter.value(drawn)
 
 
