@@ -99,8 +99,8 @@ MUTANTS = (
         ),
         (
             "an etag is the size alone",
-            'f"{at.st_ino}-{at.st_mtime_ns}-{at.st_size}"',
-            'f"{at.st_size}"',
+            'f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"',
+            'f"{status.st_size}"',
         ),
         ("a link is followed", "os.O_RDONLY | os.O_NOFOLLOW |", "os.O_RDONLY |", TRUST),
         ("a key may lead out of the folder", ' or ".." in key.split("/")', "", TRUST),
@@ -328,7 +328,7 @@ MUTANTS = (
         f"{TESTS}/running/engine/test_overdue.py",
         (
             "the time to a first report counts as an interval",
-            "mean = (self._intervals if clock.reports else self._firsts)[clock.arm]\n        mean.total",
+            "mean = means[clock.arm]\n        mean.total",
             "mean = self._intervals[clock.arm]\n        mean.total",
         ),
     ),
@@ -348,8 +348,8 @@ MUTANTS = (
         f"{TESTS}/campaign/test_deciding.py",
         (
             "a failed incumbent is no gain",
-            "return 0.0 if math.isnan(candidate) else best",
-            "return 0.0",
+            "difference = 0.0 if math.isnan(candidate) else largest_gain",
+            "difference = 0.0",
         ),
     ),
     *_mutants(
@@ -589,7 +589,7 @@ MUTANTS = (
         (
             "an attempt that was superseded writes its record",
             (
-                "            # Checked once more, because to drain may take long.\n"
+                "            # Checked once more, because the upload of a checkpoint may take long.\n"
                 "            self.claim.check()\n"
             ),
             "",
@@ -856,8 +856,8 @@ MUTANTS = (
         PRUNERS,
         (
             "the worst go on",
-            "key=lambda c: (-values[c], c))",
-            "key=lambda c: (values[c], c))",
+            "key=lambda config: (-values[config], config))",
+            "key=lambda config: (values[config], config))",
         ),
         (
             "one fold decides",

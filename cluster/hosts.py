@@ -89,14 +89,14 @@ class ClusterHosts(Hosts):
         listed = self.nodes()
         self.polled = self.clock()
         self.autoscaled = self.autoscaled or _autoscaled(listed)
-        seen = self.inventory.joined(ray_inventory(listed))
-        if seen == self.inventory:
+        joined = self.inventory.joined(ray_inventory(listed))
+        if joined == self.inventory:
             return None
-        self.inventory = seen
+        self.inventory = joined
         self.grown = self.clock()
         # A placement group would keep trials off the very host that has come for it: all groups are removed.
         self.request(())
-        return seen
+        return joined
 
     def may_grow(self) -> bool:
         """Return whether more hosts may come: one joined lately, or an autoscaler may still be starting some.

@@ -273,7 +273,7 @@ def read_inventory(path: str | Path) -> Inventory:
     if not content["nodes"]:
         raise InventoryError(f"inventory {path}: nodes is empty; there must be at least one host")
     nodes = []
-    seen: dict[str, Gpu] = {}
+    first_of_type: dict[str, Gpu] = {}
     for i, entry in enumerate(content["nodes"]):
         place = f"{path}: nodes[{i}]"
         try:
@@ -281,8 +281,9 @@ def read_inventory(path: str | Path) -> Inventory:
         except pydantic.ValidationError as error:
             raise InventoryError(_first(error, place)) from None
         nodes.append(node)
-        # With two memories under one name, a share of such a GPU would be two amounts.
-        if node.gpu and seen.setdefault(node.gpu.type, node.gpu) != node.gpu:
+        # With two memories under one name, a share of such a GPU would be two amounts. So each is compared with the
+        # first GPU of its name.
+        if node.gpu and first_of_type.setdefault(node.gpu.type, node.gpu) != node.gpu:
             raise InventoryError(
                 f"{place}.gpu: {node.gpu.type} stands for two memories or speeds; "
                 f"give the second another name, such as {node.gpu.type}-{node.gpu.memory_gib:.0f}G"
@@ -387,8 +388,11 @@ def _nvml_gpus() -> list[Gpu]:
     nvml = opened.nvml
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     try:
+        handles: Iterable[Any] = opened.handles
+        if visible is not None:
+            handles = _chosen(visible, opened.handles, nvml)
         gpus = []
-        for handle in opened.handles if visible is None else _chosen(visible, opened.handles, nvml):
+        for handle in handles:
             memory_gib = nvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30
             gpus.append(Gpu(short_name(nvml.nvmlDeviceGetName(handle)), memory_gib))
         return gpus

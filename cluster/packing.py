@@ -228,7 +228,7 @@ def slots_on(placement: Placement, node: Node) -> int:
         limits.append(node.memory_gib / placement.host_memory_gib)
     if placement.share > 1:
         limits.append(node.gpus // int(placement.share))
-    elif placement.share:
+    elif placement.share:  # 1/n: n trials on each GPU
         limits.append(node.gpus * placement.share.denominator)
     # A quotient that rounding has put just below a whole number is that number.
     smallest = min(limits)

@@ -169,16 +169,16 @@ def _fill(host: _Host, kinds: Sequence[_Kind], now: float, ends: list[_End]) -> 
     heapq.heapify(firsts)
     while firsts:
         turn, kind = heapq.heappop(firsts)
-        where = _free_gpus(host, kind)
+        gpus = _free_gpus(host, kind)
         # A kind that does not fit now is overtaken. It is not tried again, as the host only gets fuller.
-        if where is None:
+        if gpus is None:
             continue
         _, duration_s = kind.waiting.popleft()
         host.cpus -= kind.cpus
         host.memory_gib -= kind.memory_gib
-        for g in where:
+        for g in gpus:
             host.gpus[g] -= kind.units
-        heapq.heappush(ends, (now + duration_s, turn, host, kind, where))
+        heapq.heappush(ends, (now + duration_s, turn, host, kind, gpus))
         if kind.waiting:
             heapq.heappush(firsts, (kind.waiting[0][0], kind))
 

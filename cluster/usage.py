@@ -38,7 +38,7 @@ class Meter:
         self.timeline_s = timeline_s
         self.timeline: list[dict[str, float]] = []
         self._row_due = 0.0  # when the next row is added
-        self._rows_busy = 0  # how many of `_utilisations` are in rows already
+        self._in_rows = 0  # how many of `_utilisations` are in rows already
         self._host_bytes = 0  # peak
         self._gpu_bytes = self._gpu_now = 0  # peak, and at the last sample
         self._utilisations: list[float] = []  # 0 to 1, of each sample that has one
@@ -120,8 +120,8 @@ class Meter:
         is left out.
         """
         with self._lock:
-            busy = self._utilisations[self._rows_busy :]
-            self._rows_busy = len(self._utilisations)
+            busy = self._utilisations[self._in_rows :]
+            self._in_rows = len(self._utilisations)
         gpu = self._gpu_now
         row = {
             "time": time.time(),

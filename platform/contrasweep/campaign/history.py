@@ -344,6 +344,7 @@ def comparisons_of(storage: str) -> Comparisons:
     The studies that a campaign has trained are left out, because the campaign's ledger counts its own decisions. A
     study that cannot be read is named in `Comparisons.skipped`.
     """
+    # The studies of a campaign NAME are NAME.incumbent-1, NAME.2, NAME.2.confirm and NAME.2.confirm-1.
     campaigns = "|".join(map(re.escape, campaign_names(storage)))
     of_campaign = re.compile(rf"({campaigns})\.(incumbent-\d+|\d+(\.confirm(-\d+)?)?)")
     ends: dict[str, float] = {}  # study -> when it ended

@@ -173,9 +173,10 @@ def dotted_paths(config: Any) -> Iterator[str]:
                 yield from _paths_of_command(value)
             elif key == "command_options" and isinstance(value, Mapping):
                 code: Any = value.get("code")
-                for name in code if _is_words(code) else ():
-                    for file in project_files(name):
-                        yield f"{FILE_PREFIX}{file}"
+                if _is_words(code):
+                    for name in code:
+                        for file in project_files(name):
+                            yield f"{FILE_PREFIX}{file}"
             else:
                 yield from dotted_paths(value)
 
@@ -425,18 +426,19 @@ class _Walk:
         path as it stands in the command. Nothing is added where the project has no such file.
         """
         path = project_file(name)
-        if path is None or f"{FILE_PREFIX}{name}" in self.sources:
+        source_name = f"{FILE_PREFIX}{name}"
+        if path is None or source_name in self.sources:
             return
         data = path.read_bytes()
-        for imported in self._keep(
-            f"{FILE_PREFIX}{name}", name.removeprefix("./"), data, path=str(path)
-        ):
+        imports = self._keep(source_name, name.removeprefix("./"), data, path=str(path))
+        for imported in imports:
             # `import helpers` of a script means the file beside it, unless the name is found elsewhere.
             neighbour = Path(name).parent / f"{imported.replace('.', '/')}.py"
             if not imported.startswith(".") and self.find(imported) is None:
                 self.file(str(neighbour))
         # Texts in a script may name files beside it or in the current folder, such as a config that it reads.
-        for text in named_files(data) if path.suffix == ".py" else ():
+        texts = named_files(data) if path.suffix == ".py" else ()
+        for text in texts:
             for folder in (Path(name).parent, Path()):
                 for file in project_files(os.path.normpath(folder / text)):
                     self.file(file)
@@ -501,13 +503,17 @@ class _Walk:
         try:
             if name.startswith(FILE_PREFIX):
                 path = project_file(name.removeprefix(FILE_PREFIX))
-                return parsed(path.read_bytes(), _kind_of(name, str(path)))[0] if path else ""
+                if path is None:
+                    return ""
+                digest, _ = parsed(path.read_bytes(), _kind_of(name, str(path)))
+                return digest
             module = self.find(name)
-            if module is not None and module.file:
-                return parsed(module.read(), _kind_of(name, module.file))[0]
+            if module is None or not module.file:
+                return ""
+            digest, _ = parsed(module.read(), _kind_of(name, module.file))
+            return digest
         except OSError:
-            pass
-        return ""
+            return ""
 
     def find(self, name: str) -> "_Module | None":
         """Return the module with this dotted name; None where there is none: it may be the name of a function."""

@@ -211,7 +211,7 @@ class Footprints:
         if not sources:
             return base, DECLARED if declared else DEFAULT
         # On types of which nothing is known, a trial gets what it needs on the most demanding known type.
-        most = max(sources, key=attrgetter("gpu_memory_gib"))
+        most_demanding = max(sources, key=attrgetter("gpu_memory_gib"))
         # What was measured of host memory counts only where none is declared.
         host_memory_gib = base.host_memory_gib
         if measured and not declared:
@@ -221,9 +221,9 @@ class Footprints:
         if workload and workload.gpus > 1:
             gpus = max(gpus, float(workload.gpus))
         footprint = LearnedFootprint(
-            gpu_memory_gib=most.gpu_memory_gib,
-            margin=most.margin,
-            gpu_busy=most.gpu_busy,
+            gpu_memory_gib=most_demanding.gpu_memory_gib,
+            margin=most_demanding.margin,
+            gpu_busy=most_demanding.gpu_busy,
             types=tuple(sources),
             host_memory_gib=_rounded(host_memory_gib),
             cpus=base.cpus,
@@ -316,12 +316,12 @@ class Footprints:
         if workload is None or counted is None or not workload.steps:
             return None
         speeds = {gpu.type: gpu.speed for gpu in self.inventory.gpu_types}
-        half = workload.precision != "fp32"
+        half_precision = workload.precision != "fp32"
         # The share of each type of GPU that the trial would get.
         shares = {place.gpu: float(place.share) for place in self.options(trial) if place.gpu}
         steps_s = []
         for gpu, share in shares.items():
-            step_s = counted.work.seconds(gpu, half, share)
+            step_s = counted.work.seconds(gpu, half_precision, share)
             if step_s is not None:
                 # Seconds on a type times its speed are seconds at speed 1.
                 steps_s.append(speeds[gpu] * step_s)

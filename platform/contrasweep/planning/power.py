@@ -275,6 +275,7 @@ def looks_before(plan: PlanBase, records: StudyRecords, finished: Collection[str
     document = records.document()
     if document is None or plan.study.replicates is not None:
         return 0
+    # Looks by later declarations (`spent`), and those of interim analyses.
     log = read_looks(records)
     looks = document.spent + (len(log.looks) if log else 0)
     if not isinstance(plan, GridPlan):

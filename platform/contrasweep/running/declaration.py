@@ -375,8 +375,11 @@ def _check_present(
     if isinstance(plan, SweepPlan):
         keys = [(row["arm"], row["fold"], row["seed"]) for row in planned]
         stay = {(arm, *replicate) for arm in plan.study.arms for replicate in plan.replicates}
-        confirmed = [r for r in recorded.values() if r.notes.phase is Phase.CONFIRM]
-        ended = {(record.arm, record.fold, record.seed) for record in confirmed}
+        ended = {
+            (record.arm, record.fold, record.seed)
+            for record in recorded.values()
+            if record.notes.phase is Phase.CONFIRM
+        }
     else:
         keys = [row["trial_id"] for row in planned]
         stay = {trial.id for trial in plan.trials}

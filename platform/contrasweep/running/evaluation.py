@@ -255,14 +255,14 @@ def _check_names(study: str, settings: Config, names: Iterable[str], storage: st
         if document:
             for arm in document.spec.get("arms", {}).values():
                 earlier = dict(arm.get("config") or {})
-                other = str(earlier.get("function", ""))
-                same_name = other.rpartition(":")[2] == function.rpartition(":")[2]
-                if function and other != function and same_name:
+                earlier_function = str(earlier.get("function", ""))
+                same_name = earlier_function.rpartition(":")[2] == function.rpartition(":")[2]
+                if function and earlier_function != function and same_name:
                     raise SpecError(
                         "two functions of one name would give scores of one name",
                         place="--with",
                         value=function,
-                        hint=f"{name} has those of {other}; give yours another name",
+                        hint=f"{name} has those of {earlier_function}; give yours another name",
                     )
                 if name == study and earlier != settings:
                     raise SpecError(

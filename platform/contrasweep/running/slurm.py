@@ -189,7 +189,8 @@ def submit_slurm(
             )
     # One job, in which `contrasweep run` is the driver.
     if needs_driver(declared):
-        words = [f"--{key}={value}" for key, value in {"nodes": "1", **options}.items()]
+        # Ray runs on one host here, unless the user's options ask for more.
+        flags = [f"--{key}={value}" for key, value in {"nodes": "1", **options}.items()]
         run = [
             study,
             "--storage",
@@ -203,7 +204,7 @@ def submit_slurm(
             "--parsable",
             f"--job-name={name}",
             f"--comment={storage}",
-            *words,
+            *flags,
             str(SCRIPT),
             *run,
         )

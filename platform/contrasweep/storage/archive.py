@@ -111,7 +111,8 @@ def archive_trials(
     ids = sorted(set(trial_ids))
     searches = dict(searches or {})
     now = time.strftime("%Y-%m-%dT%H%M%S", time.gmtime())
-    # Several moves within a second get numbers that rise, since the newest is the one with the largest name.
+    # Several moves within a second get numbers that rise, since the newest is the one with the largest name. The first
+    # of a second has no number in its name, and counts as 1.
     numbers = [
         int(archived.when[len(now) + 1 :] or 1)
         for archived in list_archived(records)
@@ -203,6 +204,7 @@ def finish_move(records: StudyRecords) -> None:
         return
     study = f"{records.study}/"
     archive = f"{records.study}/archive/{move.when}/"
+    # Only a move into the archive has an `about`; one without it goes back to the study.
     source, target = (study, archive) if move.about else (archive, study)
 
     def keys_of(place: str) -> list[str]:

@@ -197,8 +197,8 @@ class LocalStore:
                     continue
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                     # A file that is replaced gets another inode, since no file is written in place.
-                    at = os.stat(f"{entry.path}/{name}")
-                    etag = f"{at.st_ino}-{at.st_mtime_ns}-{at.st_size}"
+                    status = os.stat(f"{entry.path}/{name}")
+                    etag = f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
                     etags[f"{folder}{entry.name}/{name}"] = etag
         return etags
 

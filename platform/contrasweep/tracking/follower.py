@@ -247,7 +247,6 @@ class Follower:
         state = read_live(self.records)
         if state is None or (state.ended and not last):
             return []
-        # The tracker is told once that the study runs.
         if is_living(state) and not self._begun:
             self.target.begin()
             self._begun = True
@@ -304,7 +303,8 @@ class Follower:
         A trial is given up after `MAX_TRIES` tries. It is given up at once if another try cannot work (`retryable` is
         false).
         """
-        self._tries[trial_id] = tries = self._tries.get(trial_id, 0) + 1
+        tries = self._tries.get(trial_id, 0) + 1
+        self._tries[trial_id] = tries
         if retryable and tries < MAX_TRIES:
             self._troubled = True
             # Somebody may have deleted the whole experiment: the tracker is asked again what it has.

@@ -79,7 +79,8 @@ class Overdue:
             return
         # Several reports may come at once. They share the time since the last report, except for the first reports of a
         # trial: the time from its start to these is one value.
-        mean = (self._intervals if clock.reports else self._firsts)[clock.arm]
+        means = self._intervals if clock.reports else self._firsts
+        mean = means[clock.arm]
         mean.total += now - clock.heard
         mean.count += count if clock.reports else 1
         if not clock.reports:
@@ -155,7 +156,8 @@ class Overdue:
         """
         if clock.reports > 1:
             return (clock.heard - clock.first) / (clock.reports - 1)
-        mean = (self._intervals if clock.reports else self._firsts)[clock.arm]
+        means = self._intervals if clock.reports else self._firsts
+        mean = means[clock.arm]
         return mean.total / mean.count if mean.count else None
 
 

@@ -47,11 +47,11 @@ class RayWatch:
         self._leaving = threading.Event()
         self._stop = threading.Event()
 
-    def start(self, *, own: bool) -> None:
+    def start(self, *, on_this_host: bool) -> None:
         """Start to watch Ray, in a thread. Do nothing outside of the main thread: no other thread could be interrupted.
 
-        With `own`, this process has started Ray itself. Ray is then reached by 127.0.0.1, which works even if a
-        laptop's network changes.
+        With `on_this_host`, this process has started Ray itself. Ray is then reached by 127.0.0.1, which works even if
+        a laptop's network changes.
         """
         if threading.current_thread() is not threading.main_thread():
             return
@@ -63,7 +63,7 @@ class RayWatch:
             "raylet": f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}",
         }
         threading.Thread(
-            target=self._work, args=[watched, own], name="ray-watch", daemon=True
+            target=self._work, args=[watched, on_this_host], name="ray-watch", daemon=True
         ).start()
 
     def leave(self) -> None:
@@ -162,7 +162,7 @@ def _connection() -> Iterator[None]:
         # good order, where Ray's handlers would end the process.
         with ray_internals.no_sigterm_handler():
             _start(address, options)
-        watch.start(own=address == "local")
+        watch.start(on_this_host=address == "local")
         interruption.check()
         if address != "local":
             check_nodes()

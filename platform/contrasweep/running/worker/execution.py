@@ -574,8 +574,8 @@ class Execution:
         The errors that `advance` raises are raised after this attempt was closed.
         """
         try:
-            row, decides = self._next()
-            if decides:
+            row, needs_decision = self._next()
+            if needs_decision:
                 result.reports.append(row)
         except StopIteration:
             self._exit_if_terminated()

@@ -39,8 +39,10 @@ def guard_children() -> None:
     # The worker leads a group, which the keeper inherits and kills at last.
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
+    # Processes that are forked from the worker are known by this pipe, which they hold too.
     _held.extend(os.pipe())
-    words = [str(os.getpid()), began, os.readlink(f"/proc/self/fd/{_held[0]}")]
+    pipe = os.readlink(f"/proc/self/fd/{_held[0]}")
+    words = [str(os.getpid()), began, pipe]
     nothing = subprocess.DEVNULL
     subprocess.run(
         [sys.executable, "-I", "-S", __file__, *words],

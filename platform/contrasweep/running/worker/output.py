@@ -127,9 +127,10 @@ class Output:
         self._thread.join()
         _flush()
         self._open.close()  # restores `os._exit` and the filters of warnings
-        for number, before in zip((1, 2), self._saved, strict=True):
-            os.dup2(before, number)
-            os.close(before)
+        # 1 and 2 are the descriptors of standard output and error.
+        for number, saved in zip((1, 2), self._saved, strict=True):
+            os.dup2(saved, number)
+            os.close(saved)
         self._saved = None
         # A trial must not fail because of its log.
         with contextlib.suppress(OSError):
@@ -189,7 +190,8 @@ class Output:
         with self.path.open("r+b", buffering=0) as file:
             # More than `TAIL` bytes are read, so that what was written since `size` was read is kept too.
             end = line + os.pread(file.fileno(), LIMIT - TAIL, size - TAIL)
-            file.truncate(HEAD + os.pwrite(file.fileno(), end, HEAD))
+            written = os.pwrite(file.fileno(), end, HEAD)
+            file.truncate(HEAD + written)
 
 
 def _flush() -> None:

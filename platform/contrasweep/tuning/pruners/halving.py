@@ -153,7 +153,8 @@ class FoldHalving(Pruner):
         while True:
             alive = self._alive(bracket)
             # A single configuration has no rungs, and where all trials have ended there is none to stop.
-            if len(alive) <= 1 or all(t in self.ended for c in alive for t in self.trials[c]):
+            trials = [trial for config in alive for trial in self.trials[config]]
+            if len(alive) <= 1 or all(trial in self.ended for trial in trials):
                 return
             values: dict[int, float] = {}
             for config in alive:
@@ -162,7 +163,7 @@ class FoldHalving(Pruner):
                     return
                 values[config] = value
             # The best come first; of equals the one that was asked for first.
-            ranked = sorted(alive, key=lambda c: (-values[c], c))
+            ranked = sorted(alive, key=lambda config: (-values[config], config))
             self.alive[bracket] = sorted(ranked[: max(1, len(alive) // self.reduction)])
             self.level[bracket] += 1
 

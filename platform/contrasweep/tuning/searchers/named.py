@@ -47,7 +47,7 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
     """
     space = problem.space
     budget = problem.budget
-    most = budget or FINITE_LIMIT
+    most = budget or FINITE_LIMIT  # configurations
 
     def grid(counts: Mapping[str, int]) -> dict[str, MutableConfig]:
         """Return the configurations of the grid with `counts` (setting -> number of levels), by their canonical text.
@@ -65,8 +65,8 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
                 place="searcher_options.levels",
                 hint="set it, or budget.trials",
             )
-        # The finest grid that fits the budget. With one level a range is not searched, so the first that is tried has
-        # two. Where even this does not fit, the error below says so.
+        # The finest grid that fits the budget. With one level a range is not searched, so the first grid that is tried
+        # has two. Where even this does not fit, the error below says so.
         levels = 2
         while levels < min(64, budget) and len(grid(dict.fromkeys(space, levels + 1))) <= budget:
             levels += 1
