@@ -161,8 +161,7 @@ class _OptunaTrial:
 
     def __init__(self, config: Config) -> None:
         # An objective may name a setting within another one by a dotted name.
-        settings = {key: value for key, value in config.items() if key != FUNCTION_KEY}
-        self.params = settings | flatten(settings)
+        self.params = {**config, **flatten(config)}
         self.user_attrs: MutableConfig = {}
         self.step = 0
 
@@ -205,7 +204,7 @@ def _run_objective(trial: Trial, resume: Path | None = None) -> None:
     The metric is `objective`; further values of an objective are `objective_1` and so on. A resumed trial begins anew,
     since Optuna's objectives have no checkpoints.
     """
-    optuna_trial = _OptunaTrial(trial.config)
+    optuna_trial = _OptunaTrial(_settings(trial))
     values = import_path(trial.config[FUNCTION_KEY])(optuna_trial)
     values = values if isinstance(values, tuple | list) else [values]
     names = [OBJECTIVE, *(f"{OBJECTIVE}_{i}" for i in range(1, len(values)))]
@@ -247,23 +246,30 @@ def _run_tune_function(trial: Trial, resume: Path | None = None) -> None:
         """Stand in for `tune.get_checkpoint`: return the checkpoint to go on from; None in a first attempt."""
         return None if resume is None else tune.Checkpoint.from_directory(str(resume))
 
-    config = {
-        key: value for key, value in trial.config.items() if key not in (FUNCTION_KEY, STOP_KEY)
-    }
     # Scripts import these from `ray.tune` or from `ray.train`. What the function returns is its last report.
     with (
         mock.patch.multiple(tune, report=tune_report, get_checkpoint=tune_checkpoint),
         mock.patch.multiple(ray_train, report=tune_report, get_checkpoint=tune_checkpoint),
     ):
-        if metrics := import_path(trial.config[FUNCTION_KEY])(config):
+        if metrics := import_path(trial.config[FUNCTION_KEY])(_settings(trial)):
             tune_report(metrics)
+
+
+def _settings(trial: Trial) -> MutableConfig:
+    """Return the settings for a function; the texts `{seed}` and `{fold}` become those of the trial."""
+    own_values = {"{seed}": trial.seed, "{fold}": trial.fold}
+    return {
+        key: own_values.get(value, value) if isinstance(value, str) else value
+        for key, value in trial.config.items()
+        if key not in (FUNCTION_KEY, STOP_KEY)
+    }
 
 
 class _Call:
     """The settings of an arm whose function was written for Optuna or Ray Tune.
 
     `calls` is the dotted path of the function. `until` is metric -> value: a function of Ray Tune's ends once a report
-    has reached the value. All other settings are passed to the function.
+    has reached the value. All other settings are passed to the function, `{seed}` and `{fold}` as the trial's values.
     """
 
     calls: str

@@ -105,8 +105,8 @@ def check(words: Sequence[str], config: Config) -> None:
     """Raise `SpecError` for a command that cannot run.
 
     Such a command has no words, a placeholder without a value in `config`, a placeholder with an unknown form (see
-    `FORMS`), or a program or script that is not here. It is raised too where a setting has a name of `TRIAL_NAMES` or
-    `ALL_SETTINGS`.
+    `FORMS`), or a program or script that is not here. It is raised too for a setting `seed` or `fold`, and for one with
+    the name of a placeholder of the command that stands for something else (`TRIAL_NAMES`, `ALL_SETTINGS`).
     """
     if not words:
         raise SpecError("a command has at least one word", place=COMMAND, value=list(words))
@@ -130,7 +130,9 @@ def check(words: Sequence[str], config: Config) -> None:
                 value=f"{{{name}:{form}}}",
                 hint=hint,
             )
-    for name in (*TRIAL_NAMES, *ALL_SETTINGS):
+    # `{args}` gives a setting such as `data` where the command has no `{data}`. A setting `seed` or `fold` would give
+    # all trials the same one.
+    for name in {*names(words), "seed", "fold"} & {*TRIAL_NAMES, *ALL_SETTINGS}:
         # A mapping of such a name hides nothing: its settings are named by dotted keys, `{data.size}`.
         if not isinstance(settings.get(name, {}), Mapping):
             raise SpecError(

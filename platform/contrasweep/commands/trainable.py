@@ -19,6 +19,7 @@ command, and SIGKILL half a minute later to all that it has started.
 """
 
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -113,7 +114,13 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
             **paths,
         }
         if "config" in placeholders.names(command):
-            values |= _settings(config, scratch)
+            # A program of W&B reads its seed from there, and not from its flag: `--random_seed {seed}`.
+            flags = {
+                flag.lstrip("-"): values[word[1:-1]]
+                for flag, word in itertools.pairwise(command)
+                if word in ("{seed}", "{fold}")
+            }
+            values |= _settings(config, flags, scratch)
         for form, export in {"data": dataset.export, "data:images": dataset.export_images}.items():
             if form in named:
                 values[form] = str(export(trial.data, trial.fold, scratch / form))
@@ -260,10 +267,10 @@ def _ignored(home: Path) -> set[str]:
     return {os.fsdecode(name.rstrip(b"/")) for name in listed.split(b"\0")}
 
 
-def _settings(config: Config, folder: Path) -> dict[str, str]:
+def _settings(config: Config, flags: Config, folder: Path) -> dict[str, str]:
     """Write the settings to files in `folder`, one for each form of `{config}`, and return placeholder -> path.
 
-    W&B's form has each value below a key `value`.
+    W&B's form has each value below a key `value`. It has the trial's seed and fold too, in `flags`: flag -> value.
     """
     import yaml
 
@@ -272,7 +279,7 @@ def _settings(config: Config, folder: Path) -> dict[str, str]:
         "config": json.dumps(plain, indent=1),
         "config:yaml": yaml.safe_dump(plain, sort_keys=False),
         "config:wandb": yaml.safe_dump(
-            {key: {"value": value} for key, value in plain.items()}, sort_keys=False
+            {key: {"value": value} for key, value in (plain | dict(flags)).items()}, sort_keys=False
         ),
     }
     paths = {}

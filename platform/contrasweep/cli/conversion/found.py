@@ -1,7 +1,6 @@
 """What a file of another program declares, as it is gathered while the file is read, and the study made of it."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ SEARCHERS = {
 }
 """Method, sampler or search algorithm of another program -> our searcher."""
 SEED_NAME = re.compile(SEED, re.IGNORECASE)
+FOLD_NAME = re.compile("(cv_?)?fold", re.IGNORECASE)
 MOST_VALUES = 10_000
 """Values of a parameter that a grid lists at most."""
 
@@ -88,13 +88,22 @@ class Found:
         It is a grid where all values of all settings are listed and all arms vary the same settings. An arm's own
         settings take precedence over those of all arms.
         """
+        own_fields = self._take_seed_and_fold()
         axes = {name: all_values(parameter) for name, parameter in self.space.items()}
         arms = self.arms or {"main": ArmPart({}, {})}
         # A grid needs all values of all axes, and the same axes in all arms.
         arms_differ = any(part.space for part in arms.values())
         if self.searcher == "grid" and all(axes.values()) and not arms_differ:
-            return self._grid(axes, {name: part.config for name, part in arms.items()})
+            declared = {
+                name: self.arm | {"config": self.config | part.config}
+                for name, part in arms.items()
+            }
+            return {**self.study, **own_fields, "arms": declared, "axes": axes}
         # Everything else is a sweep.
+        if seeds := own_fields.pop("seeds", None):
+            self.left_out.append(f"seeds: {seeds}; a search has search_seed and confirm_seeds")
+        if not own_fields:
+            own_fields["confirm_on"] = "all"
         if self.trials is None:
             self.left_out.append(f"trials_per_arm: {PRESUMED_TRIALS} stands for what is not said")
         declared = {}
@@ -110,33 +119,47 @@ class Found:
         return {
             "type": "sweep",
             **self.study,
-            "confirm_on": "all",
+            **own_fields,
             "searcher": self.searcher,
             "trials_per_arm": self.trials or PRESUMED_TRIALS,
             "arms": declared,
         }
 
-    def _grid(self, axes: MutableConfig, arms: Mapping[str, MutableConfig]) -> MutableConfig:
-        """Return the fields of a grid over `axes`, setting -> values; `arms` has what each arm alone fixes.
+    def _take_seed_and_fold(self) -> MutableConfig:
+        """Return the fields `seeds` and `folds` of a grid for a seed and a fold, which are no settings any more.
 
-        A seed (by its name) whose values are integers becomes the study's `seeds`, if the command can be given one.
+        They are known by their names. Integers are seeds, and numbers from 0 are folds. The command, before all its
+        settings, or else the config of a function gets `{seed}` or `{fold}`, for which each trial has a value.
         """
-        # The seed is the trial's own and no setting: the command has to name it, before all other settings.
-        command = self.arm.get("command", ())
-        args_word = next((word for word in command if word.startswith("{args")), None)
-        name = next(filter(SEED_NAME.fullmatch, axes), "")
-        seeds = axes.get(name, ())
-        if args_word and seeds and all(isinstance(seed, int) for seed in seeds):
-            hydra_word = f"{name}={{seed}}"
-            if not {hydra_word, f"--{name}"} & set(command):
-                words = [hydra_word] if args_word == "{args:hydra}" else [f"--{name}", "{seed}"]
+        fields: MutableConfig = {}
+        command = self.arm.get("command", [])
+        args_word = next((word for word in command if word.startswith("{args")), "")
+        for kind, pattern in (("seed", SEED_NAME), ("fold", FOLD_NAME)):
+            name = next(filter(pattern.fullmatch, (*self.space, *self.config)), "")
+            if not name or (command and not args_word):
+                continue
+            fixed = [self.config[name]] if name in self.config else []
+            values = fixed or all_values(self.space[name])
+            if kind == "seed" and all(isinstance(value, int) for value in values):
+                fields["seeds"] = values
+            elif kind == "fold" and not fixed and values:
+                if sorted(values) != [*range(len(values))]:
+                    self.left_out.append(f"{name}: {values}; {{fold}} counts from 0")
+                fields["folds"] = len(values)
+            else:
+                continue
+            self.config.pop(name, None)
+            self.space.pop(name, None)
+            placeholder = f"{{{kind}}}"
+            hydra_word = f"{name}={placeholder}"
+            if not command:
+                self.config[name] = placeholder
+            elif not {hydra_word, f"--{name}"} & set(command):
+                is_hydra = args_word == "{args:hydra}"
+                words = [hydra_word] if is_hydra else [f"--{name}", placeholder]
                 place = command.index(args_word)
                 command[place:place] = words
-            self.study["seeds"] = axes.pop(name)
-        declared = {
-            name: self.arm | {"config": self.config | config} for name, config in arms.items()
-        }
-        return {**self.study, "arms": declared, "axes": axes}
+        return fields
 
 
 def all_values(fields: MutableConfig) -> list[Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from contrasweep.cli.conversion.found import (
+    FOLD_NAME,
     SEED_NAME,
     Found,
     all_values,
@@ -279,7 +280,9 @@ class _Script:
         is_required = "required" in words and self.value(words["required"])
         if SEED_NAME.fullmatch(flag.lstrip("-")):
             self.seed_words += [flag, "{seed}"]
-        elif flag[0] != "-" or is_required or action not in KNOWN_ACTIONS:
+        elif FOLD_NAME.fullmatch(flag.lstrip("-")):
+            self.found.left_out.append(f"{flag}: add {flag} {{fold}} to the command, and folds: 5")
+        elif flag[0] != "-" or is_required or action not in KNOWN_ACTIONS or flag == "--args":
             self.found.left_out.append(
                 f"{flag}: add it to the command, or to config with a value of its own"
             )
