@@ -131,13 +131,13 @@ MUTANTS = (
         f"{S3} {STORE}",
         (
             "a 412 after a second try is our own write",
-            "return tries > 1 and self._has(key, digest)",
+            "return head is not None and _digest(head) == digest",
             "return tries > 1",
             S3,
         ),
         (
             "a 412 is never our own write",
-            "return tries > 1 and self._has(key, digest)",
+            "return head is not None and _digest(head) == digest",
             "return False",
             S3,
         ),
@@ -424,7 +424,7 @@ MUTANTS = (
         ),
         (
             "nobody learns that the lease is lost",
-            "if generation > self.generation or (others and generation == self.generation):",
+            "if generation > self.generation or (is_others and generation == self.generation):",
             "if False:",
         ),
         (

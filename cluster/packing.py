@@ -289,24 +289,26 @@ def place(footprints: Sequence[Footprint], inventory: Inventory) -> list[Placeme
 
 
 def choose(
-    ways: Sequence[Placement], load: Mapping[str | None, float], inventory: Inventory
+    places: Sequence[Placement], load: Mapping[str | None, float], inventory: Inventory
 ) -> Placement:
     """Return the place of a trial: on the smallest type of GPU with room, else on the type that is free soonest.
 
-    `ways` are its `options`. `load` is how many GPUs of each type trials hold or wait for, in shares.
+    `places` are its `options`. `load` is how many GPUs of each type trials hold or wait for, in shares.
     """
 
-    def occupancy(way: Placement) -> float:
+    def occupancy(placement: Placement) -> float:
         """Return how full the GPUs of this type would be with this trial: held shares per GPU, over the type's speed.
 
         0 for a place without a GPU.
         """
-        if way.gpu is None:
+        gpu = placement.gpu
+        if gpu is None:
             return 0.0
-        total = load[way.gpu] + float(way.share)
-        return total / (inventory.count(way.gpu) * inventory.gpu(way.gpu).speed)
+        total = load[gpu] + float(placement.share)
+        return total / (inventory.count(gpu) * inventory.gpu(gpu).speed)
 
-    for way in ways:
-        if way.gpu is None or load[way.gpu] + way.share <= inventory.count(way.gpu):
-            return way
-    return min(ways, key=occupancy)
+    for placement in places:
+        gpu = placement.gpu
+        if gpu is None or load[gpu] + placement.share <= inventory.count(gpu):
+            return placement
+    return min(places, key=occupancy)

@@ -71,21 +71,26 @@ def simulate(
         for _ in range(node.count):
             hosts.append(_Host(node, node.cpus, node.memory_gib, [GPU_PARTS] * node.gpus))
     placements = place(footprints, inventory)
-    kinds = {way: _Kind(way, inventory) for way in dict.fromkeys(placements) if way}
+    kinds = {
+        placement: _Kind(placement, inventory)
+        for placement in dict.fromkeys(placements)
+        if placement
+    }
     # Sums over all trials: seconds x share of a GPU; the same, or seconds x cores where there is no GPU; costs.
     held = used = spent = 0.0
     # The longest come first, because a run too puts the longest of its last trials before the others. Trials of about
     # the same length, within a factor of `SIMILAR_FACTOR`, are of one class and stay in the plan's order.
     classes = [round(math.log(max(length_s, 1e-3), SIMILAR_FACTOR)) for length_s in seconds]
     for turn, i in enumerate(sorted(range(len(classes)), key=lambda i: -classes[i])):
-        way = placements[i]
-        if way is None:
+        placement = placements[i]
+        if placement is None:
             continue
-        kind = kinds[way]
+        kind = kinds[placement]
         duration_s = start_s + seconds[i] / kind.speed
         kind.waiting.append((turn, duration_s))
-        held += duration_s * (float(way.share) or 1.0)  # without a GPU its hours count whole
-        used += duration_s * (float(way.share) if inventory.gpus else way.cpus)
+        share = float(placement.share)
+        held += duration_s * (share or 1.0)  # without a GPU its hours count whole
+        used += duration_s * (share if inventory.gpus else placement.cpus)
         spent += duration_s * kind.cost_per_hour
     end_s = _end_s(hosts, list(kinds.values()))
     capacity = inventory.gpus or inventory.cpus

@@ -814,7 +814,8 @@ def _bytecode(code: Any) -> Any:
     """
     code = getattr(code, "__code__", code)
     if not isinstance(code, CodeType):
-        return _plain(code)[0]
+        text, _ = _plain(code)
+        return text
     return [
         code.co_code.hex(),
         code.co_names,

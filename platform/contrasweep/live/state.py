@@ -121,8 +121,8 @@ class ArmState:
         """
         self.scored += 1
         self.mean += (value - self.mean) / self.scored
-        is_better = self.best is None or (value > self.best if mode == "max" else value < self.best)
-        if is_better:
+        sign = 1 if mode == "max" else -1
+        if self.best is None or sign * value > sign * self.best:
             self.best = value
             self.best_where = where
 
@@ -216,19 +216,21 @@ def counts_line(state: RunState) -> str:
     done = (
         plural(state.done, "trial") if state.total is None else f"{state.done}/{state.total} trials"
     )
+    # Once the run is over, a word that says so stands in place of the number of running trials.
+    running = f"{len(state.running)} running"
+    if state.ended:
+        running = STOPPED if state.ended.startswith(STOPPED) else "ended"
     warned = [f"{state.warned} with warnings"] if state.warned else []
     parts = [
         done,
-        f"{len(state.running)} running",
+        running,
         *state.counts_not_done,
         *warned,
         f"{elapsed(state.updated - state.began)} so far",
     ]
-    # The second part, how many run, is replaced by a word that the run is over.
-    if state.ended:
-        parts[1] = STOPPED if state.ended.startswith(STOPPED) else "ended"
     # At 0 all that is left is overdue, and nothing can be said. How long a run waits for a place is not known.
-    elif state.running and state.eta_s and state.total is not None and state.done < state.total:
+    is_left = state.total is not None and state.done < state.total
+    if not state.ended and state.running and state.eta_s and is_left:
         parts.append(f"about {duration(state.eta_s)} to go")
     return ", ".join(parts)
 

@@ -85,7 +85,8 @@ class Durations:
         done = [self.done[trial.id] for trial in row.trials if trial.id in self.done]
         if done:
             return stats.median(map(self._seconds, done))
-        for key in [*(cell_key(*cell_of(trial)) for trial in row.examples), row.arm]:
+        cell_keys = [cell_key(*cell_of(trial)) for trial in row.examples]
+        for key in [*cell_keys, row.arm]:
             if key in self.usual:
                 return self.usual[key]
         return stats.median(self.usual.values()) if self.usual else None
@@ -171,9 +172,9 @@ class ForecastRow:
             "memory_source": self.requirement.source,
             "host_memory_gib": footprint.host_memory_gib,
             "cpus": footprint.cpus,
-            "gpu": on_gpu and on_gpu.gpu,
-            "share": on_gpu and str(on_gpu.share),
-            "per_gpu": on_gpu and on_gpu.per_gpu,
+            "gpu": on_gpu.gpu if on_gpu else None,
+            "share": str(on_gpu.share) if on_gpu else None,
+            "per_gpu": on_gpu.per_gpu if on_gpu else None,
             "types": [
                 {"gpu": option.gpu, "share": str(option.share)}
                 for option in self.placements

@@ -530,12 +530,13 @@ def _joined(axes: Config, other: Config, arm: str) -> MutableConfig:
     """
     for axis, value in other.items():
         if value is not None and axes[axis] is not None and not canonical.same(value, axes[axis]):
+            hint = "both values come to the same settings; leave one of them out"
+            if axis == DATA_AXIS:
+                hint = "the datasets have the same content and a dataset's name is no part of a trial; name one of them"
             raise SpecError(
                 f"two cells of arm {arm!r} are the same trials",
                 place=f"axes.{axis}",
                 value=[axes[axis], value],
-                hint="the datasets have the same content and a dataset's name is no part of a trial; name one of them"
-                if axis == DATA_AXIS
-                else "both values come to the same settings; leave one of them out",
+                hint=hint,
             )
     return {axis: value if axes[axis] is None else axes[axis] for axis, value in other.items()}

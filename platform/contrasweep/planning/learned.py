@@ -302,7 +302,8 @@ def learned_of(
         if key != peaks_key(records) and "/" not in key.removeprefix(_FOLDER):
             other = _file(records.store, key)
             study = key.removeprefix(_FOLDER).removesuffix(".json")
-            for peak in other.peaks if other else ():
+            peaks_of_other = other.peaks if other else ()
+            for peak in peaks_of_other:
                 learned.add(peak)
                 learned.studies[peak.cell, peak.host] = study
     for known_peak in filter(None, map(peak_of, known)):

@@ -413,12 +413,11 @@ def _change_text(name: str, before: Any, now: Any) -> str:
         return f"{name} {_value_text(before)} -> {_value_text(now)}"
     old = _entries(before)
     new = _entries(now)
+    added = [entry for entry in new if entry not in old]
+    removed = [entry for entry in old if entry not in new]
+    changed = [entry for entry in new if entry in old and old[entry] != new[entry]]
     parts = []
-    for form, entries in (
-        ("+ {}", [entry for entry in new if entry not in old]),
-        ("- {}", [entry for entry in old if entry not in new]),
-        ("{} changed", [entry for entry in new if entry in old and old[entry] != new[entry]]),
-    ):
+    for form, entries in (("+ {}", added), ("- {}", removed), ("{} changed", changed)):
         if entries:
             parts.append(form.format(_short(", ".join(map(str, entries)))))
     return f"{name} {' '.join(parts) or 'in another order'}"

@@ -30,6 +30,7 @@ def unusable(version: str, uris: "list[str]", timeout_s: float = 10.0) -> "dict[
     which cannot be used where nothing can be written with the keys that are here.
     """
     try:
+        # Where any version will do, "" is compared with "".
         found = importlib.metadata.version("contrasweep") if version else ""
         from contrasweep.errors import ContrasweepError
         from contrasweep.storage.store import open_store

@@ -228,10 +228,10 @@ def plan_cleaning(results: Results, keep: KeptCheckpoints) -> Cleaning:
     # What becomes impossible, which the user is told before anything is deleted.
     lost = [*_impossible(finished, deleted)]
     # Arms of other studies start from networks of this one.
-    storage = results.records.storage
-    for name in study_names(storage) if deleted else ():
+    other_studies = study_names(records.storage) if deleted else ()
+    for name in other_studies:
         try:
-            lost += _broken_start(results.name, StudyRecords(storage, name), deleted)
+            lost += _broken_start(results.name, StudyRecords(records.storage, name), deleted)
         except BrokenFileError as error:  # it ends no run of this study
             lost.append(f"start: whether {name} starts from these networks is not known: {error}")
     return Cleaning(

@@ -187,9 +187,8 @@ def _leave_to_parent() -> None:
     signal.set_wakeup_fd(-1)
     for number in SIGNALS:
         if signal.getsignal(number) is _interrupt:
-            signal.signal(
-                number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-            )
+            default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            signal.signal(number, default)
 
 
 def _leave_terminal() -> None:

@@ -59,7 +59,8 @@ def on_node_of(actor: Any, function: Callable[[int], T], leaving: Callable[[], b
     answer = task.remote(pid)
     deadline = time.monotonic() + TASK_S
     while not leaving():
-        if ray.wait([answer], timeout=WAIT_S)[0]:
+        answered, _ = ray.wait([answer], timeout=WAIT_S)
+        if answered:
             return ray.get(answer)  # type: ignore[no-any-return]
         if time.monotonic() > deadline:
             raise TimeoutError(f"no answer from node {node} in {TASK_S} s")

@@ -253,8 +253,8 @@ class Lease:
                 generation, holder = self.newest()
                 # The lease is not lost where its file cannot be read (a holder without a token). Nor is it where only
                 # an older lease is listed, or none: a store may list what is new late.
-                others = holder.token not in ("", self.holder.token)
-                if generation > self.generation or (others and generation == self.generation):
+                is_others = holder.token not in ("", self.holder.token)
+                if generation > self.generation or (is_others and generation == self.generation):
                     self.lost = (
                         f"study {self.records.study} was taken over by {holder}, because this one "
                         f"gave no sign for {EXPIRY_S:.0f} s; nothing is lost"

@@ -131,7 +131,8 @@ class S3Store(ListedStore):
         except raised.ClientError as error:
             # The key has an object, perhaps from an earlier try of this call.
             if if_absent and error_code(error) in PRECONDITION_FAILED:
-                return tries > 1 and self._has(key, digest)
+                head = self._head(key) if tries > 1 else None
+                return head is not None and _digest(head) == digest
             # The server knows no conditions: look first, then write, which is nearly as good.
             if if_absent and error_code(error) in CONDITION_UNSUPPORTED:
                 if self.exists(key):
@@ -269,11 +270,6 @@ class S3Store(ListedStore):
             )
         except FileNotFoundError:
             return None
-
-    def _has(self, key: str, digest: str) -> bool:
-        """Return whether there is an object whose content has this SHA-256."""
-        head = self._head(key)
-        return head is not None and _digest(head) == digest
 
     def _download(self, key: str, path: Path, allowance: Allowance) -> None:
         """Download an object to `path`, once; a large one comes in parts. After an error `path` is as it was.

@@ -393,10 +393,7 @@ class ArmSearch:
         self.pruner.on_end(record.trial_id, stopped=status.stopped_early, failed=not status.counts)
 
     def _promote(self) -> None:
-        """Hand out again the stopped trials that the pruner lets resume; they go on from their checkpoints.
-
-        Their records are deleted, because a trial with a record is finished.
-        """
+        """Hand out again the stopped trials that the pruner lets resume; they go on from their checkpoints."""
         for trial_id in self.pruner.resumable():
             candidate = self.candidate_of[trial_id]
             # A trial without a record waits or trains already. The record is deleted, also in the storage, because a
@@ -559,11 +556,9 @@ class SweepSource(Source):
         ended = Counter(record.status for record in self.records.read(search.candidate_of).values())
         if not any(status.counts for status in ended):
             counts = ", ".join(f"{count} {status}" for status, count in sorted(ended.items()))
-            stopped = (
-                "; its search ended after these, since none of them reported anything"
-                if search.spending.hopeless
-                else ""
-            )
+            stopped = ""
+            if search.spending.hopeless:
+                stopped = "; its search ended after these, since none of them reported anything"
             return f"no trial of its search was trained to its end ({counts or 'there was none'}{stopped})"
         return "no configuration was trained to its end on all search folds"
 

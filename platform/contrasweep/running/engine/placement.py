@@ -51,7 +51,8 @@ class Placements:
         It is chosen at the first call, and stays the same until the trial ends or runs out of memory.
         """
         if trial.id in self.placed:
-            return self.placed[trial.id][1]
+            _, present = self.placed[trial.id]
+            return present
         # The largest that one of its cell got after an error, else that of `choose`.
         place = self.raised.get((trial.arm, cell_of(trial)))
         if place is None:

@@ -522,8 +522,10 @@ def _cause(records: StudyRecords, trial_id: str, error: str) -> Cause:
     # The process was lost without a word: the end of its log tells whether it ended itself. In an object store the end
     # of the log may be missing, so there the trial is at fault in any case.
     log = read_log(records, trial_id)[-LAST_WORDS:]
-    is_local = isinstance(records.store, LocalStore)
-    return Cause.SIGNAL if is_local and not any(words in log for words in CRASHED) else Cause.METHOD
+    ended_itself = any(words in log for words in CRASHED)
+    if isinstance(records.store, LocalStore) and not ended_itself:
+        return Cause.SIGNAL
+    return Cause.METHOD
 
 
 def _reason(error: str) -> str:

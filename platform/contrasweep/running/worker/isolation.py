@@ -722,6 +722,7 @@ class _Pickler(pickle.Pickler):
         Torch counts up the version at each change in place. For any other value NotImplemented is returned, so that it
         is pickled as usual.
         """
+        # What is returned is a function and the tuple of its arguments, here one: pickle then writes `tuple(argument)`.
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(value, torch.Tensor):
             return tuple, ((id(value), value._version),)

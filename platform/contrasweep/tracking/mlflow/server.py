@@ -157,10 +157,12 @@ class Server(Target):
         self._evaluations = compact.read_evaluations(self.records, []) if trials else {}
         self._ask_again.clear()
         # The search gives the newest first. Of several runs of the study itself, the oldest is taken.
-        for run in self._search() if trials else self._search(f"tags.`{ROLE_TAG}` = 'study'"):
+        condition = "" if trials else f"tags.`{ROLE_TAG}` = 'study'"
+        for run in self._search(condition):
+            trial_id = run.tags.get(TRIAL_TAG)
             if run.tags.get(ROLE_TAG) == "study":
                 parents.append(run.run_id)
-            elif trial_id := run.tags.get(TRIAL_TAG):
+            elif trial_id:
                 self._remember(trial_id, run)
         if parents:
             self.parent_id = parents[-1]
@@ -500,10 +502,13 @@ class Server(Target):
         # MLflow need not be asked twice: what this process has logged since is in `newest`. A metric that is not there
         # counts as one at step -1.
         if run.newest is not None:
-            newest = run.newest
-            return [
-                point for point in points if _is_later(point, *newest.get(point.key, (-1, 0.0)))
-            ]
+            lacking = []
+            for point in points:
+                step, value = run.newest.get(point.key, (-1, 0.0))
+                revised = point.step == step and not _same(value, point.value)
+                if point.step > step or revised:
+                    lacking.append(point)
+            return lacking
         run.newest = {}
         missing = []
         # The metrics that both the run and the points have: key -> step -> value.
@@ -541,7 +546,8 @@ class Server(Target):
             tags=all_tags,
             run_name=description.name,
         )
-        self.runs[description.trial_id] = run = Run(entity.info.run_id, all_tags, newest={})
+        run = Run(entity.info.run_id, all_tags, newest={})
+        self.runs[description.trial_id] = run
         trained_on = DatasetInput(
             Dataset(**description.dataset), [InputTag("mlflow.data.context", "training")]
         )
@@ -665,11 +671,6 @@ def _used(files: TrialFiles) -> list[Row]:
     return [
         {"step": row["step"], "time": row["time"], **system_metrics(row)} for row in files.system
     ]
-
-
-def _is_later(point: Point, step: int, value: float) -> bool:
-    """Return whether `point` has a later step than `step`, or the same step and another value than `value`."""
-    return point.step > step or (point.step == step and not _same(value, point.value))
 
 
 def _same(shown: float, ours: float) -> bool:

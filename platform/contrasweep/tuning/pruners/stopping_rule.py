@@ -130,7 +130,7 @@ class Median(StoppingRule):
         """
         # Only trials count that have reports both up to this step and from it on.
         means = [
-            statistics.fmean(v for s, v in history.items() if s <= step)
+            statistics.fmean(value for at, value in history.items() if at <= step)
             for history in peers.values()
             if max(history) >= step and min(history) <= step
         ]

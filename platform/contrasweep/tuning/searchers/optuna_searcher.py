@@ -103,7 +103,7 @@ class OptunaSearcher:
         configuration of a finite space was asked for, or where 1,000 random ones of an infinite space bring nothing
         new.
         """
-        if self.finite is not None and len(self.seen & self.finite.keys()) == len(self.finite):
+        if self.finite is not None and self.finite.keys() <= self.seen:
             return None
         for attempt in range(MAX_ATTEMPTS):
             trial, config = self._ask(attempt)

@@ -68,7 +68,7 @@ class ListSearcher(Searcher):
         In an endless list there is none where all configurations of a finite space were asked for. In an infinite space
         the search is given up after a long part of the list without a new one.
         """
-        if self.finite is not None and len(self.seen & self.finite.keys()) == len(self.finite):
+        if self.finite is not None and self.finite.keys() <= self.seen:
             return None
         # A finite space has a new one somewhere in an endless list. An infinite one need not: its ranges may all depend
         # on what no configuration has. After a restart the list begins with all that was asked for.
