@@ -1,7 +1,6 @@
 """Submission: what is refused before anything is queued, what travels, and jobs on a real Ray head with a token."""
 
 import contextlib
-import importlib.metadata
 import json
 import os
 import random
@@ -21,6 +20,7 @@ import pytest
 from answering import answering, answering_bytes
 from benchmarks.tracking_services import S3_ENV, s3_server
 from command_line import contrasweep, python, shown_json
+from dashboard import Clock
 from folders import make_files
 from made_up import nowhere
 from places import ROOT, environment_without
@@ -51,46 +51,10 @@ pytestmark = pytest.mark.xdist_group("submission")  # one head for all of them
 # ----------------------------------------------------------------------------------------------- addresses
 
 
-@pytest.mark.parametrize("written", ["http://head:8265", "http://head:8265/", "head:8265"])
-def test_addresses_are_normalised(written):
-    assert jobs.normal_address(written) == "http://head:8265"
-    assert jobs.normal_address("https://ray.lab") == "https://ray.lab"
-    with refused(SubmissionError, "http://[::1 is no address"):
-        jobs.normal_address("http://[::1")
-
-
 @pytest.fixture
 def server():
     with answering() as server:
         yield server
-
-
-def refused_by(address):
-    with refused(SubmissionError, address) as caught:
-        submission.check_version(Dashboard(address))
-    return str(caught.value)
-
-
-def test_nobody_answers(server):
-    assert "answers 404" in refused_by(server.address)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound and not listening: refuses
-        assert "no Ray dashboard answers" in refused_by(
-            f"http://127.0.0.1:{taken.getsockname()[1]}"
-        )
-    with answering_bytes() as binary:
-        assert refused_by(binary).endswith("(what answers speaks no HTTP)")
-    # A dashboard that ends amid its answer, be it a refusal.
-    for status in (b"200 OK", b"500 Error"):
-        with answering_bytes(b"HTTP/1.1 " + status + b"\r\nContent-Length: 9\r\n\r\nabc") as ended:
-            assert "no Ray dashboard answers" in refused_by(ended)
-    assert "no Ray dashboard answers" in refused_by("http://no-such-host.invalid:8265")
-
-
-def test_another_version_of_ray(server):
-    server.answers["/api/version"] = (200, json.dumps({"ray_version": "2.9.0"}))
-    said = refused_by(server.address)
-    assert "runs Ray 2.9.0" in said and "install ray==2.9.0 here" in said
 
 
 def test_the_token_comes_from_the_environment_or_a_file(monkeypatch, tmp_path):
@@ -107,86 +71,7 @@ def test_the_token_comes_from_the_environment_or_a_file(monkeypatch, tmp_path):
     assert jobs.auth_headers() == {}
 
 
-def node(ip, state="ALIVE"):
-    return {"node_id": "1f", "node_ip": ip, "state": state, "is_head_node": False}
-
-
-def test_remote_is_told_by_the_nodes_and_not_by_the_tunnel(server):
-    def listing(*nodes):
-        server.answers["/api/v0/nodes"] = (
-            200,
-            json.dumps({"data": {"result": {"result": list(nodes)}}}),
-        )
-
-    listing(node("127.0.0.1"))
-    assert not submission.is_remote(Dashboard(server.address))
-    listing(node("127.0.0.1"), node("203.0.113.9"))
-    assert submission.is_remote(Dashboard(server.address))
-    listing(node("127.0.0.1"), node("203.0.113.9", "DEAD"))
-    assert not submission.is_remote(Dashboard(server.address))
-
-
-@pytest.mark.parametrize(
-    ("status", "message", "reason"),
-    [
-        (-9, "failed with exit code -9, last:\n3/9 trials\n", "FAILED: killed by signal 9"),
-        (
-            2,
-            "failed with exit code 2, last:\ncontrasweep: no such bucket\nRunning entrypoint for job a: b\n",
-            "FAILED: contrasweep: no such bucket",
-        ),
-        (1, "failed with exit code 1, last:\nrecords: here\n", "FAILED: failures"),
-        (
-            1,
-            "failed with exit code 1, last:\npython: No module named a\n",
-            "FAILED: python: No module named a",
-        ),
-        (None, "The actor died.\n\n", "FAILED: The actor died."),
-    ],
-)
-def test_jobs_shows_why_a_job_has_failed(status, message, reason, server, tmp_path):
-    if status is not None:
-        message = f"Job entrypoint command {message}"
-    job = {
-        "submission_id": "contrasweep-a-00000001",
-        "metadata": {"contrasweep": "a"},
-        "status": "FAILED",
-        "message": message,
-        "driver_exit_code": status,
-        "start_time": 1,
-        "end_time": 2,
-    }
-    server.answers["/api/jobs/"] = (200, json.dumps([job]))
-    assert f"{reason}  " in jobs_of(server.address, tmp_path)
-
-
 # ---------------------------------------------------------------------------------------- URIs, credentials
-
-
-@pytest.mark.parametrize(
-    ("purpose", "uri", "says"),
-    [
-        ("storage", "./contrasweep-runs", "use s3://BUCKET/PREFIX"),
-        ("storage", "/mnt/disk", "use s3://BUCKET/PREFIX"),
-        ("storage", "file:///mnt/disk", "use s3://BUCKET/PREFIX"),
-        ("tracking", "sqlite:///mlflow.db", "MLflow server, http://HOST:5000"),
-        ("tracking", "file:./mlruns", "MLflow server, http://HOST:5000, or none"),
-        (
-            "tracking tensorboard",
-            "./events",
-            "tracking tensorboard ./events is a file .* http://HOST:5000, or none",
-        ),
-    ],
-)
-def test_files_of_this_machine_are_refused_on_a_remote_cluster(purpose, uri, says):
-    with refused(SubmissionError, uri, match=says):
-        submission.check_uris({purpose: uri}, remote=True)
-    assert submission.check_uris({purpose: uri}, remote=False) == []
-
-
-def test_addresses_that_a_probe_can_test():
-    uris = {"storage": "s3://bucket/prefix", "tracking": "http://mlflow:5000"}
-    assert submission.check_uris(uris, remote=True) == list(uris.values())
 
 
 @pytest.mark.parametrize("uri", ["http://me:hunter2@mlflow:5000", "s3://key@bucket"])
@@ -337,20 +222,7 @@ def test_the_configuration_of_a_checkout_and_variables_of_git_run_and_change_not
     assert sent(tmp_path) == ["a.py"] and not ran.exists()
 
 
-# ------------------------------------------------------------------------------- following a broken connection
-
-
-class Clock:
-    """In place of `time` in `jobs`."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def monotonic(self):
-        return self.now
-
-    def sleep(self, seconds):
-        self.now += seconds
+# ------------------------------------------------------------------------------- following a long log
 
 
 @pytest.fixture
@@ -360,8 +232,7 @@ def clock(monkeypatch):
 
 
 class Growing(Job):
-    """A job that prints `per_s` characters a second and ends after `ends_s`, by a `Clock`; what was fetched when. While
-    `broken` says so of the time, no dashboard answers."""
+    """A job that prints `per_s` characters a second and ends after `ends_s`, by a `Clock`; what was fetched when."""
 
     @property
     def text(self):
@@ -369,10 +240,6 @@ class Growing(Job):
         return ("0123456789" * (size // 10 + 1))[:size]
 
     def status(self):
-        if self.broken(jobs.time.now):
-            raise SubmissionError(
-                "no Ray dashboard answers at http://head:8265 (Connection refused)"
-            )
         return "SUCCEEDED" if jobs.time.now >= self.ends_s else "RUNNING"
 
     def logs(self):
@@ -380,33 +247,16 @@ class Growing(Job):
         return self.text
 
     def followed(self):
-        """What was written, with when."""
+        """What was written, each character of the log once."""
         written = []
-        assert self.follow(lambda text: written.append((jobs.time.now, text))) == "SUCCEEDED"
+        assert self.follow(written.append) == "SUCCEEDED" and "".join(written) == self.text
         return written
 
-    def whole(self):
-        """Whether each character of the log was written once."""
-        return "".join(text for _, text in self.followed()) == self.text
 
-
-def growing(per_s, ends_s, broken=lambda now: False):
+def growing(per_s, ends_s):
     job = Growing("job", "head:8265")
-    vars(job).update(per_s=per_s, ends_s=ends_s, broken=broken, fetched=[])
+    vars(job).update(per_s=per_s, ends_s=ends_s, fetched=[])
     return job
-
-
-def test_following_attaches_again_after_seconds_and_after_hours_and_repeats_nothing(clock, capsys):
-    assert growing(10, 4000, broken=lambda now: 10 < now < 30 or 3000 < now < 3003).whole()
-    assert capsys.readouterr().err.count("attaching again for 300 s") == 2
-
-
-def test_following_gives_up_after_its_patience_and_says_how_to_go_on(clock):
-    with refused(
-        SubmissionError, "contrasweep logs job --address head:8265 --follow` attaches again"
-    ):
-        growing(10, 600, broken=lambda now: now > 10).followed()
-    assert 310 < clock.now < 320
 
 
 def test_who_interrupts_the_following_is_told_that_the_job_goes_on(server, tmp_path, monkeypatch):
@@ -424,143 +274,11 @@ def test_a_short_log_is_shown_each_second(clock):
 
 def test_a_long_log_is_fetched_no_faster_than_it_may_be(clock):
     job = growing(20_000, 1000)
-    assert job.whole(), "every character once"
+    job.followed()
     assert sum(size for _, size in job.fetched) < 1000 * jobs.CHARACTERS_PER_S + 2 * len(job.text)
     waits = [later - before for (before, _), (later, _) in pairwise(job.fetched)]
     assert waits[0] <= 2 and max(waits) <= jobs.MAX_WAIT_S + jobs.POLL_S
     assert job.fetched[-1][0] - 1000 <= jobs.POLL_S, "its end is seen at once"
-
-
-class Starting(Dashboard):
-    """A head whose agent for jobs starts while it is asked; its text is Ray's. `listed` is what it knows."""
-
-    def __init__(self, refusals=0, listed=()):
-        super().__init__("http://head:8265")
-        self.refusals = refusals
-        self.listed = list(listed)
-
-    def _queue(self, job):
-        self.refusals -= 1
-        if self.refusals >= 0:
-            raise SubmissionError("http://head:8265 answers 500: No available agent to submit job")
-        return job["submission_id"]
-
-    def jobs(self):
-        return self.listed
-
-
-def test_a_head_that_is_starting_is_asked_again(clock, capsys):
-    assert Starting(refusals=2).submit("true", id="job").id == "job"
-    assert capsys.readouterr().err.count("asking again") == 2
-    with refused(SubmissionError, "its agent for jobs does not run"):
-        Starting(refusals=2).submit("true", id="job", timeout_s=-1)
-
-
-@pytest.mark.parametrize(
-    ("file", "variables"),
-    [
-        ("platform/mine.py", {}),
-        ("train.py", {}),
-        ("platform/contrasweep/__init__.py", {"PYTHONPATH": "platform"}),
-    ],
-)
-def test_only_a_checkout_of_contrasweep_has_its_folder_platform_on_the_path_of_a_job(
-    file, variables, tmp_path, monkeypatch
-):
-    queued = []
-
-    class Head(Starting):
-        def __init__(self, address):
-            super().__init__()
-
-        def ray_version(self):
-            return importlib.metadata.version("ray")
-
-        def addresses(self):
-            return []
-
-        def _upload(self, folder):
-            return "gcs://sent.zip"
-
-        def _queue(self, job):
-            queued.append(job)
-            return job["submission_id"] or "raysubmit_first"
-
-    monkeypatch.setattr(submission, "Dashboard", Head)
-    monkeypatch.setattr(Job, "status", lambda job: "SUCCEEDED")
-    monkeypatch.setattr(Job, "logs", lambda job: "PROBE {}")
-    tree(tmp_path, file)
-    submission.submit(
-        ["true"], address="http://head:8265", working_dir=tmp_path, uris={}, probe=PROBE
-    )
-    first, job = queued
-    assert first["metadata"] == {"contrasweep": "probe"}
-    for sent in (first, job):
-        assert sent["runtime_env"]["env_vars"] == variables
-
-
-def test_only_the_same_study_on_the_same_storage_that_is_not_over_is_in_the_way():
-    def job(number, study, bucket, status):
-        storage = f"s3://b/{bucket}"
-        own = {"id": f"job-{number}", "study": study, "storage": storage, "status": status}
-        return own | {"by": "ann on laptop", "start": 1.0, "end": None}
-
-    others = [
-        job(1, "a", "one", "FAILED"),
-        job(2, "a", "two", "RUNNING"),
-        job(3, "c", "one", "RUNNING"),
-    ]
-    submission.check_not_running(Starting(listed=others), "a", "s3://b/one")
-    mine = job(4, "a", "one", "PENDING")
-    with refused(
-        SubmissionError,
-        "job-4 is running a on s3://b/one; `contrasweep logs job-4 --address http://",
-        "`contrasweep stop job-4 --address http://",
-    ):
-        submission.check_not_running(
-            Starting(listed=[*others, mine]), "a", "s3://b/one", timeout_s=0
-        )
-
-
-@pytest.mark.parametrize("command", ["stop", "logs", "status"])
-def test_a_job_is_found_by_the_name_of_its_study_on_the_same_storage_alone(
-    command, server, tmp_path
-):
-    """Another person's job of a study of the same name is named, and never stopped or printed."""
-
-    def job(number, storage, start):
-        return {
-            "submission_id": f"contrasweep-a-0000000{number}",
-            "metadata": {"contrasweep": "a", "storage": storage, "by": "bob on desk"},
-            "status": "STOPPED",
-            "start_time": start,
-            "end_time": None,
-        }
-
-    def ask(storage):
-        words = (command, "a", "--address", server.address, "--storage", str(storage))
-        done = contrasweep(*words, folder=tmp_path)
-        return done.returncode, done.stdout + done.stderr
-
-    mine, bobs = tmp_path / "mine", tmp_path / "bobs"
-    server.answers["/api/jobs/"] = (200, json.dumps([job(1, str(mine), 1), job(2, str(bobs), 2)]))
-    for number in (1, 2):
-        path = f"/api/jobs/contrasweep-a-0000000{number}"
-        server.answers[path] = (200, json.dumps({"status": "STOPPED"}))
-        server.answers[f"{path}/logs"] = (200, json.dumps({"logs": f"log of {number}"}))
-    said = {
-        "stop": (2, "this job has ended: STOPPED, got 'contrasweep-a-00000001'"),
-        "logs": (0, "log of 1"),
-        "status": (
-            1,
-            "contrasweep-a-00000001: STOPPED\nlog: contrasweep logs contrasweep-a-0000",
-        ),
-    }
-    status, printed = ask(mine)
-    assert (status, said[command][1] in printed) == (said[command][0], True), printed
-    status, printed = ask(tmp_path / "none")
-    assert status == 2 and f"contrasweep-a-00000001 on {mine}" in printed, printed
-    assert f"contrasweep-a-00000002 on {bobs}" in printed and "log of" not in printed
 
 
 # ----------------------------------------------------------------------------------------------- a real head
@@ -821,74 +539,6 @@ def test_a_job_is_sent_followed_listed_and_looked_for(head, tmp_path):
             SubmissionError, "there is no job of that name or study", "contrasweep jobs --address"
         ):
             ask()
-
-
-@pytest.mark.parametrize(
-    ("call", "path", "body"),
-    [
-        (lambda address: Job("a", address).status(), "/api/jobs/a", '{"status": "DREAMING"}'),
-        (lambda address: Job("a", address).status(), "/api/jobs/a", "<html>a proxy</html>"),
-        (lambda address: Job("", address).status(), "/api/jobs/", "[]"),
-        (lambda address: Job("../a?b", address).logs(), "/api/jobs/..%2Fa%3Fb/logs", "{}"),
-        (lambda address: Dashboard(address).jobs(), "/api/jobs/", '{"jobs": []}'),
-        (
-            lambda address: Dashboard(address).jobs(),
-            "/api/jobs/",
-            '[{"submission_id": "a", "status": "RUNNING", "metadata": {"contrasweep": "s"}, "start_time": "now", '
-            '"end_time": null}]',
-        ),
-    ],
-)
-def test_an_answer_that_is_none_of_rays_is_one_line(server, call, path, body):
-    server.answers = {path: (200, body)}
-    with refused(SubmissionError, match="is not answered as a Ray dashboard does"):
-        call(server.address)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "<html>hello</html>",
-        "{}",
-        "7",
-        '{"data": {"result": {"result": [{"state": "ALIVE"}]}}}',
-        "[" * 100_000,
-    ],
-)
-def test_odd_answers_of_a_dashboard_are_one_line(server, body):
-    server.answers = {"/api/v0/nodes": (200, body), "/api/version": (200, body)}
-    for ask in (submission.is_remote, submission.check_version):
-        with refused(SubmissionError, server.address, "is not answered as a Ray dashboard does"):
-            ask(Dashboard(server.address))
-
-
-@pytest.mark.parametrize(
-    ("printed", "says"),
-    [
-        ("PROBE {", "a first job failed on the cluster (PROBE {); see `contrasweep logs job"),
-        ('PROBE ["ab", 3]', "a first job failed on the cluster"),
-        (
-            "sh: 1: python: not found",
-            "a first job failed on the cluster (sh: 1: python: not found); see `contrasweep logs job --address http://",
-        ),
-        (
-            'PROBE {"s3://b": "no\\nsuch bucket"}',
-            "s3://b cannot be used from the cluster (no such bucket)",
-        ),
-        (
-            'PROBE {"contrasweep": "/usr/bin/python has 0.9"}',
-            "the cluster's `python` lacks contrasweep 1.0 (/usr/bin/python has 0.9); install it there",
-        ),
-    ],
-)
-def test_odd_answers_of_a_probe_are_one_line(printed, says, monkeypatch):
-    dashboard = Starting()
-    monkeypatch.setattr(dashboard, "_queue", lambda job: "job")
-    monkeypatch.setattr(Job, "status", lambda job: "SUCCEEDED")
-    monkeypatch.setattr(Job, "logs", lambda job: f"starting\n{printed}\n")
-    monkeypatch.setattr(Job, "died_of_memory", lambda job: False)
-    with refused(SubmissionError, says):
-        submission.check_there(dashboard, PROBE, ["s3://b"], "1.0", None, {})
 
 
 METHOD = """from contrasweep.trial import Report

@@ -3,13 +3,16 @@
 
 After a wanted change, `CONTRASWEEP_WRITE=1 pytest tests/transcripts` writes the files anew: read their diff. A new line
 `$ contrasweep ...` in a file is a new case. A line with `$ rows`, `$ trained` or `$ driver` calls what has this name,
-`$ later 60` moves the clock by a minute; others with `$ ` are of the shell. `run` trains in this process, without Ray.
+`$ later 60` moves the clock by a minute; `$ dashboard` tells what a cluster answers; others with `$ ` are of the shell.
+`run` trains in this process, without Ray.
 """
 
 import contextlib
+import importlib.metadata
 import io
 import logging
 import platform
+import re
 import shutil
 import sys
 import time
@@ -20,6 +23,7 @@ import calm
 import pytest
 import sessions
 import stories
+from dashboard import dashboard
 from driving import Driver
 from stored import mlflow
 
@@ -31,6 +35,7 @@ from contrasweep.study.file import load_study
 HERE = Path(__file__).parent
 SESSIONS = sorted(HERE.glob("*.txt"))
 NOW = 1_800_000_000.0
+RAY = re.escape(importlib.metadata.version("ray"))
 # What differs by day, or by machine.
 MASKS = {
     r"(?s)(package\nversion\n).*?(?=Written by)": r"\1VERSIONS\n",
@@ -38,6 +43,10 @@ MASKS = {
     r"((?:components|encoded_images|external|optimisation|sources)\.py, line) \d+": r"\1 N",
     r"\S+/contrasweep-\w{8}/": "SCRATCH/",
     r"process \d+ on [\w-]+": "process PID on HOST",
+    r"_ray_pkg_\w{16}": "PACKAGE",
+    r"(?<=contrasweep-sent-)\w{8}": "ID",
+    rf"(?<=Ray ){RAY}|(?<=or ){RAY}(?= there)|(?<=lacks contrasweep )[\d.]+": "VERSION",
+    r'(?<="commit": ")[^"]*(?=", "by")': "COMMIT",
     r"(Written by contrasweep on) [\d: -]+": r"\1 DATE ",
     r"(?<=budget_hours=)\d\.\d+e-\d+|\d\.\d+e-\d+(?= GiB| spent)": "SMALL",
     r'("gpu_hours": )\d\.\d+e-\d+': r"\1SHORT",
@@ -102,6 +111,7 @@ def test_a_session_prints_what_it_printed(session, tmp_path, template, monkeypat
         shutil.copy(template, tmp_path / "mlflow.db")
     later = lambda _, seconds: now.append(now[-1] + float(seconds)) or ""  # noqa: E731
     own = {"rows": rows, "trained": trained, "driver": Driver(), "later": later, "mlflow": mlflow}
-    with calm.calm_engine():  # no Ray: each trial in this process
+    # No Ray: each trial in this process, and no cluster but the one that is told.
+    with calm.calm_engine(), dashboard() as own["dashboard"]:
         printed, expected = sessions.played(session, tmp_path, MASKS, own)
     assert printed == expected

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.tracking_services import wait_until
+from dashboard import Clock
 from refusals import refused
 
 from contrasweep.errors import StorageError
@@ -217,21 +218,6 @@ from contrasweep import processes
 socket.gethostname = lambda: "elsewhere"
 processes.machine = lambda: "another boot:another namespace:"
 """
-
-
-class Clock:
-    """A clock that goes on by what is slept, and by nothing else."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def monotonic(self):
-        return self.now
-
-    time = monotonic
-
-    def sleep(self, seconds):
-        self.now += seconds
 
 
 @pytest.mark.slow
