@@ -59,7 +59,7 @@ class Told:
 
 @contextmanager
 def dashboard():
-    """Let HTTP of this process be answered by what is yielded, a `Told`; who waits asks every 20 s of a clock of its own."""
+    """Answer HTTP of this process by what is yielded, a `Told`. Who waits asks every 20 s, of a clock of its own."""
     told = Told()
 
     class Handler(http.server.BaseHTTPRequestHandler):

@@ -5,16 +5,17 @@ import os
 import re
 import signal
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 from benchmarks.tracking_services import wait_until
 from drivers import has_ended
 from looks import drive_looks, three_arms, value_of
+from tracked import drive
 
 from contrasweep import AblationGrid, Arm, SpecError
 from contrasweep.delivery import deliver
-from contrasweep.live.state import LIVE, LIVE_FILE, SILENT_S, RunState
+from contrasweep.live.state import SILENT_S
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking import notify
 from contrasweep.tracking.kinds import checked_tracking
@@ -54,11 +55,7 @@ def records(runs):
 
 def live(records, **fields):
     """Write what a driver of now keeps in the storage."""
-    state = RunState(
-        "s", "accuracy", "max", records.storage, 8, {}, 2.0, time.time(), host="node-7", pid=4711
-    )
-    state.updated = time.time()
-    LIVE_FILE.write(records.store, f"{records.study}/{LIVE}", asdict(replace(state, **fields)))
+    drive(records, **{"began": time.time(), "host": "node-7", "pid": 4711, **fields})
 
 
 def beside(records, *addresses):

@@ -4,7 +4,6 @@ follower of the storage, as MLflow is."""
 import importlib.util
 import os
 import sys
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -12,15 +11,14 @@ import pytest
 from benchmarks.tracking_services import wait_until
 from command_line import python
 from refusals import refused
+from tracked import drive, train
 
 from contrasweep import AblationGrid, Arm, SpecError, data
 from contrasweep.data.manifest import Manifest
 from contrasweep.defaults import OF_STUDY
 from contrasweep.errors import StorageError
 from contrasweep.judging.sources import _rows
-from contrasweep.live.state import LIVE, LIVE_FILE, RunningTrial, RunState
 from contrasweep.storage.archive import archive_trials
-from contrasweep.storage.attempts import Attempt
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import to_plain
@@ -128,26 +126,8 @@ def rows_of(values):
 
 def report(records, trial, values):
     """What a worker and a driver leave in the storage of a trial that runs and has reported `values`."""
-    Attempt(records, trial)
-    records.write_metrics(trial.id, rows_of(values))
-    running = {
-        trial.id: RunningTrial(
-            trial.id, trial.arm, {}, trial.fold, trial.seed, 1000.0, step=len(values)
-        )
-    }
-    state = RunState(
-        "s",
-        "accuracy",
-        "max",
-        records.storage,
-        1,
-        {},
-        1.0,
-        1000.0,
-        running=running,
-        updated=time.time(),
-    )
-    LIVE_FILE.write(records.store, f"s/{LIVE}", asdict(state))
+    train(records, trial, rows_of(values))
+    drive(records, trial)
 
 
 def finish(records, trial, values):

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from places import ROOT
 from refusals import refused
-from tracked import tracked_of
+from tracked import T0, drive, tracked_of, train
 
 from contrasweep.data.manifest import Manifest, Shard
 from contrasweep.errors import ContrasweepError, StorageError
-from contrasweep.live.state import LIVE, LIVE_FILE, RunningTrial, RunState
-from contrasweep.storage.attempts import Attempt
 from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
@@ -65,7 +63,6 @@ DATA = Manifest(
     "image",
     {"train": (Shard("train-0.parquet", 1437, 1, "0" * 64),)},
 )
-T0 = 1_700_000_000.0
 
 
 def make_trials(study):
@@ -138,33 +135,19 @@ class Study:
 
     def train(self, trial: Trial, rows: Sequence[dict[str, Any]]) -> None:
         """Write what a worker leaves in the storage that has begun a trial and reported `rows`."""
-        Attempt(self.records, trial)
+        train(self.records, trial, rows)
         if rows:
-            self.records.write_metrics(trial.id, list(rows))
             self.records.write_system(
                 trial.id, [{"step": int(r["step"]), "time": r["time"], "load": 0.5} for r in rows]
             )
 
-    def run(self, trials: Sequence[Trial], ended: str = "") -> None:
-        """Write what a driver tells of itself, while these trials run or, if it has `ended`, ran last."""
-        steps = {
-            t.id: rows[-1]["step"] if (rows := self.records.metrics(t.id)) else 0 for t in trials
-        }
-        running = {
-            t.id: RunningTrial(t.id, t.arm, {}, t.fold, t.seed, T0, step=int(steps[t.id]))
-            for t in trials
-        }
-        state = RunState(
-            self.name, "accuracy", "max", self.records.storage, 8, {}, 2.0, T0, running=running
-        )
-        state.updated = time.time()
-        state.ended = ended
-        LIVE_FILE.write(self.records.store, f"{self.name}/{LIVE}", asdict(state))
+    def run(self, *trials: Trial, ended: str = "") -> None:
+        drive(self.records, *trials, ended=ended)
 
     def begin(self, trial: Trial, rows: Sequence[dict[str, Any]]) -> None:
         """Both of one trial, which runs."""
         self.train(trial, rows)
-        self.run([trial])
+        self.run(trial)
 
     def record(
         self, trial: Trial, rows: list[dict[str, Any]] | None = None, **fields: Any
@@ -354,12 +337,12 @@ def test_a_follower_shows_what_sync_shows(study):
         assert study.parent().info.status == "RUNNING"
         study.train(trial, rows[trial.id])
         study.record(trial)
-        study.run([])
+        study.run()
         follower.look()
     for trial in study.trials[2:]:
         study.train(trial, rows[trial.id])
         study.record(trial)
-    study.run([], ended="complete")
+    study.run(ended="complete")
     follower.look(last=True)
     follower.close("complete")
     assert not follower.gap()
@@ -440,38 +423,86 @@ def test_the_study_s_own_run_says_how_it_stands(statuses, outcome, shown):
     assert study_status(statuses, outcome) == shown
 
 
-def test_an_interrupted_trial_goes_on_in_the_same_run(study):
-    trial = study.trials[0]
+STORIES = {
+    "an interrupted trial goes on in the same run": "begin 1; interrupt: 1 SCHEDULED 1 below 1 KILLED; begin 1; "
+    "follow: 1 RUNNING 1 below 1 RUNNING; end; look: 1 FINISHED 5 below 1 RUNNING",
+    "a trial run again from its start has another run": "end; sync: 1 FINISHED 5 below 1 KILLED; reopen; retrain; "
+    "begin 2; follow: 2 RUNNING 2 below 1 RUNNING; end; look: 2 FINISHED 5 below 1 RUNNING",
+    "an open run of another training is replaced": "begin 3; follow: 1 RUNNING 3 below 1 RUNNING; retrain; end; "
+    "sync: 2 FINISHED 5 below 1 RUNNING",
+    "a run deleted while its trial trains is made again": "begin 1; follow; delete; begin 3; look; "
+    "look: 2 RUNNING 3 below 1 RUNNING; end; look: 2 FINISHED 5 below 1 RUNNING",
+    "what was deleted in the UI comes back": "end; other; sync; delete all; sync: 1 FINISHED 5 below 1 KILLED; delete; "
+    "sync: 2 FINISHED 5 below 1 KILLED; delete study; sync: 2 FINISHED 5 below 2 KILLED",
+    "an experiment deleted while its study runs comes back": "begin 1; follow; delete all; other; look; look; look; "
+    "begin 2; look; look: 1 RUNNING 2 below 1 RUNNING",
+    "of two runs of a trial the finished one stays": "end; sync; double; sync: 1 FINISHED 5 below 1 KILLED",
+    "another process goes on in the run of one that was killed": "begin 2; follow; begin 3; follow; end; "
+    "look: 1 FINISHED 5 below 1 RUNNING; sync: 1 FINISHED 5 below 1 RUNNING",
+}
+"""What is done, step by step -> which run of the trial it has then, in what state, with how many reports, below which
+run of the study, in what state."""
+
+
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_mlflow_shows_what_becomes_of_a_trial(study, story):
+    trial, other = study.trials[:2]
     rows = make_rows(trial)
-    study.train(trial, rows[:1])
-    study.run([trial], ended="interrupted")
-    first = study.follower()
-    first.look(last=True)
-    first.close("interrupted")
-    parked = study.run_of(trial)
-    assert parked.info.status == "SCHEDULED" and study.parent().info.status == "KILLED"
-    study.run([trial])
-    second = study.follower(look=True)
-    assert study.run_of(trial).info.status == "RUNNING"
-    study.record(trial)
-    second.look()
-    assert study.run_of(trial).info.run_id == parked.info.run_id
-    assert study.run_of(trial).info.status == "FINISHED"
-    study.assert_shows(trial)
+    follower = study.follower()
+    runs: list[str] = []
+    parents: list[str] = []
 
+    def number(known, run):
+        if run.info.run_id not in known:
+            known.append(run.info.run_id)
+        return known.index(run.info.run_id) + 1
 
-def test_a_trial_run_again_from_its_start_replaces_its_run(study):
-    trial = study.trials[0]
-    study.record(trial, make_rows(trial, 3))
-    study.sync()
-    study.records.reopen(trial.id)
-    rows = [row | {"loss": row["loss"] + 1} for row in make_rows(trial)]
-    study.begin(trial, rows[:2])
-    follower = study.follower(look=True)
-    assert study.run_of(trial).info.status == "RUNNING"
-    study.record(trial, rows)
-    follower.look()
-    study.assert_shows(trial, rows)
+    for line in story.split("; "):
+        step, _, expected = line.partition(": ")
+        match step.split():
+            case ["begin", count]:
+                study.begin(trial, rows[: int(count)])
+            case ["follow"]:
+                follower = study.follower(look=True)
+            case ["look"]:
+                follower.look()
+            case ["interrupt"]:
+                study.run(trial, ended="interrupted")
+                follower.look(last=True)
+                follower.close("interrupted")
+            case ["end"]:
+                study.record(trial, rows)
+            case ["other"]:
+                study.record(other)
+            case ["sync"]:
+                study.sync()
+            case ["reopen"]:
+                study.records.reopen(trial.id)
+            case ["retrain"]:
+                rows = [row | {"loss": row["loss"] + 1} for row in rows]
+            case ["double"]:
+                study.client.create_run(
+                    study.parent().info.experiment_id, tags={"trial_id": trial.id}
+                )
+            case ["delete"]:
+                study.client.delete_run(study.run_of(trial).info.run_id)
+            case ["delete", "study"]:
+                study.client.delete_run(study.parent().info.run_id)
+            case ["delete", "all"]:
+                study.client.delete_experiment(study.parent().info.experiment_id)
+        if step in ("follow", "sync"):
+            number(runs, study.run_of(trial))
+            number(parents, study.parent())
+        if expected:
+            run, parent = study.run_of(trial), study.parent()
+            assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
+            reports = len(study.history(run, "loss"))
+            shown = f"{number(runs, run)} {run.info.status} {reports}"
+            assert f"{shown} below {number(parents, parent)} {parent.info.status}" == expected, step
+    assert not follower.waiting and not follower.refused
+    for each, reported in ((trial, rows), (other, make_rows(other))):
+        if each.id in study.records.finished():
+            study.assert_shows(each, reported)
 
 
 @SQLITE
@@ -487,17 +518,6 @@ def test_a_report_that_was_revised_after_it_was_shown_has_its_last_value(study):
     assert run.data.metrics["loss"] == 9.0
     study.sync()
     assert study.run_of(trial).info.run_id == run.info.run_id, "it shows the record"
-
-
-def test_an_open_run_of_another_training_is_replaced(study):
-    """The trial lost its checkpoint, and its code was changed before it began anew."""
-    trial = study.trials[0]
-    rows = make_rows(trial)
-    study.begin(trial, [row | {"loss": row["loss"] + 1} for row in rows[:3]])
-    study.follower(look=True)
-    study.record(trial)
-    study.sync()
-    study.assert_shows(trial)
 
 
 @EVERYWHERE
@@ -563,51 +583,6 @@ def test_a_study_keeps_its_origin_and_each_storage_draws_its_own(tmp_path):
     assert documents[0] != documents[1]
 
 
-def test_what_was_deleted_in_the_ui_comes_back(study):
-    for trial in study.trials[:2]:
-        study.record(trial)
-    study.sync()
-    study.client.delete_run(study.run_of(study.trials[0]).info.run_id)
-    assert study.sync().added == 1
-    study.client.delete_run(study.parent().info.run_id)
-    again = study.sync()
-    assert (again.added, again.mended) == (0, 0)
-    parents = {run.data.tags["mlflow.parentRunId"] for run in study.children().values()}
-    assert parents == {study.parent().info.run_id}  # above its trials
-    study.client.delete_experiment(study.client.get_experiment_by_name(study.name).experiment_id)
-    study.sync()
-    assert len(study.children()) == 2
-
-
-def test_a_run_deleted_while_its_trial_trains_is_made_again(study):
-    trial = study.trials[0]
-    rows = make_rows(trial)
-    study.begin(trial, rows[:1])
-    follower = study.follower(look=True)
-    study.client.delete_run(study.run_of(trial).info.run_id)
-    study.begin(trial, rows[:3])
-    for _ in range(2):
-        follower.look()
-    assert len(study.history(study.run_of(trial), "loss")) == 3
-    study.record(trial)
-    follower.look()
-    study.assert_shows(trial)
-
-
-def test_an_experiment_deleted_while_its_study_runs_comes_back(study):
-    follower, (begun, *ended) = study.follower(), study.trials[:3]
-    study.begin(begun, make_rows(begun)[:1])
-    follower.look()
-    study.client.delete_experiment(study.parent().info.experiment_id)
-    for trial in ended:
-        study.record(trial)
-    for _ in range(4):
-        follower.look()
-    assert not follower.waiting and not follower.refused
-    for trial in ended:
-        study.assert_shows(trial)
-
-
 @SQLITE
 def test_a_tracker_that_was_away_for_a_while_lacks_nothing(study, monkeypatch):
     study.record(study.trials[0])
@@ -625,16 +600,6 @@ def test_a_tracker_that_was_away_for_a_while_lacks_nothing(study, monkeypatch):
     follower.follow(lambda seconds: "complete", lambda left: None)
     assert failed and follower.gap() == ""
     study.assert_shows(study.trials[0])
-
-
-def test_of_two_runs_of_a_trial_the_finished_one_stays(study):
-    trial = study.trials[0]
-    study.record(trial)
-    study.sync()
-    kept = study.run_of(trial)
-    study.client.create_run(kept.info.experiment_id, tags={"trial_id": trial.id})
-    study.sync()
-    assert study.run_of(trial).info.run_id == kept.info.run_id
 
 
 def test_a_call_whose_answer_is_lost_makes_no_second_run(study, monkeypatch):
@@ -823,13 +788,13 @@ def test_a_dead_server_loses_nothing_and_no_trial_waits(tmp_path, template):
         )
         for study in (patient, hasty):
             study.train(study.trials[0], make_rows(study.trials[0])[:1])
-            study.run(study.trials[:1])
+            study.run(study.trials[0])
         processes = [study.process() for study in (patient, hasty)]
         wait_until(lambda: len(patient.children()) == len(hasty.children()) == 1, "the first runs")
         server.kill()
         for study in (patient, hasty):
             study.record_all()
-            study.run([], ended="complete")
+            study.run(ended="complete")
         assert "contrasweep sync" in processes[1].close("complete", timeout_s=1.0)
         processes[1].process.kill()
         with refused(ContrasweepError, "tracking http"):
@@ -993,7 +958,7 @@ def test_following_by_hand_ends_with_the_run(study, driver):
     document = StudyDocument(study.name, "accuracy", trials=len(study.trials))
     study.origin = study.records.claim(document).origin
     study.train(study.trials[0], make_rows(study.trials[0])[:2])
-    study.run(study.trials[:1])
+    study.run(study.trials[0])
     said = []
     thread = threading.Thread(
         target=lambda: said.extend(follow(study.records, checked_tracking(study.uri)))
@@ -1002,7 +967,7 @@ def test_following_by_hand_ends_with_the_run(study, driver):
     wait_until(lambda: study.trials[0].id in study.children(), "the trial that runs")
     study.record_all()
     if driver:
-        study.run([], ended="interrupted")  # killed after its last trial: nothing is missing
+        study.run(ended="interrupted")  # killed after its last trial: nothing is missing
     else:
         study.records.store.delete(f"{study.name}/live.json")
     thread.join(240)
