@@ -1,21 +1,19 @@
-"""A Ray dashboard that answers as a session tells it, at every address of HTTP but 127.0.0.1."""
+"""A Ray dashboard that answers as a session tells it, at every address of HTTP but those of this machine."""
 
-import http.server
 import importlib.metadata
 import json
 import os
 import shlex
-import threading
 import urllib.request
 from contextlib import contextmanager
 from unittest.mock import patch
 from urllib.parse import urlsplit
 
+from answering import Server, answering
+
 from contrasweep.cluster import jobs, submission
 
-NOTHING = ["404 nothing here"]
-RAY = importlib.metadata.version("ray")
-DEEP = "[" * 100_000
+WORDS = {"RAY_VERSION": importlib.metadata.version("ray"), "DEEP": "[" * 100_000}
 
 
 class Clock:
@@ -34,71 +32,50 @@ class Clock:
         self.now += max(seconds, self.least)
 
 
-class Told:
+class Dashboard(Server):
     """`$ dashboard PATH ANSWER...` tells what is answered there, one a time, and the last one from then on.
 
-    An answer is `STATUS BODY`, or `raw` and the bytes. A path that is not only read begins with its method: `POST /a`.
+    An answer is `STATUS BODY`, or 0 and the bytes. A path that is not only read begins with its method: `POST /a`.
     Without words, what was sent since the last time is printed.
     """
 
-    def __init__(self):
-        self.answers = {}
-        self.sent = []
-
     def __call__(self, folder, path="", *answers):
         if not path:
-            text = "\n".join(self.sent)
-            self.sent.clear()
+            text = "\n".join(f"{place} {sent}" for place, sent in self.asked)
+            self.asked.clear()
             return text
-        self.answers[path] = [
-            text.replace("FOLDER", str(folder)).replace("RAY_VERSION", RAY).replace("DEEP", DEEP)
-            for text in answers
-        ]
+        for word, meant in {"FOLDER": str(folder), **WORDS}.items():
+            answers = [answer.replace(word, meant) for answer in answers]
+        self.answers[path] = answers
         return ""
+
+    def reply(self, method, path, body, authorization):
+        path = urlsplit(path).path
+        answers = ["404 nothing here"]
+        if method != "GET":
+            path = f"{method} {path}"
+            self.asked.append((path, _shown(body)))
+            answers = ["200 taken"]
+        answers = self.answers.get(path, answers)
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        status, _, text = answer.partition(" ")
+        if status == "0":
+            text = text.encode().decode("unicode_escape")
+        return int(status), text
 
 
 @contextmanager
 def dashboard():
-    """Answer HTTP of this process by what is yielded, a `Told`. Who waits asks every 20 s, of a clock of its own."""
-    told = Told()
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            path = urlsplit(self.path).path
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            if self.command != "GET":
-                path = f"{self.command} {path}"
-                told.sent.append(f"{path} {_shown(body)}")
-            answers = told.answers.get(path, ["200 taken"] if path.startswith("PUT") else NOTHING)
-            answer = answers.pop(0) if len(answers) > 1 else answers[0]
-            status, _, text = answer.partition(" ")
-            if status == "raw":
-                self.wfile.write(text.encode().decode("unicode_escape").encode("latin-1"))
-                return
-            self.send_response(int(status))
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        do_POST = do_PUT = do_GET
-
-        def log_message(self, *args):
-            pass
-
+    """Answer HTTP of this process by a `Dashboard`, which is yielded. Who waits asks every 20 s of its own clock."""
     clock = Clock(least=20.0)
     with (
-        http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server,
-        patch.dict(
-            os.environ,
-            http_proxy=f"http://127.0.0.1:{server.server_port}",
-            no_proxy="127.0.0.1,localhost",
-        ),
+        answering(kind=Dashboard) as server,
+        patch.dict(os.environ, http_proxy=server.address, no_proxy="127.0.0.1,localhost"),
         patch.object(urllib.request, "_opener", None),
         patch.object(jobs, "time", clock),
         patch.object(submission, "time", clock),
     ):
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        yield told
-        server.shutdown()
+        yield server
 
 
 def _shown(body):
