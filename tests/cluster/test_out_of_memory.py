@@ -55,37 +55,26 @@ def gpu_errors():
     ]
 
 
-@pytest.mark.parametrize("error", gpu_errors(), ids=repr)
-def test_errors_of_the_gpu(error):
-    assert exhausted_memory(error) == "gpu"
-
-
-def test_what_onednn_says_of_memory_and_of_other_things_is_no_proof():
-    text = "RuntimeError: could not create a primitive"
-    assert exhausted_memory(text) is None and exhausted_memory(RuntimeError(text)) is None
-
-
-@pytest.mark.parametrize("error", host_errors(), ids=lambda error: type(error).__name__)
-def test_errors_of_the_host(error):
-    assert exhausted_memory(error) == "host"
-
-
 @pytest.mark.parametrize(
-    "error",
+    ("kind", "error"),
     [
-        None,
-        ValueError("CUDA out of memory is not what this is: a ValueError of the user's"),
-        RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
-        RuntimeError("CUDA error: device-side assert triggered"),
-        OSError(errno.ENOSPC, "No space left on device"),
-        KeyboardInterrupt(),
-        "Traceback (most recent call last):\n  ...\nKeyError: 'memory'",
-        "",
+        *(("gpu", error) for error in gpu_errors()),
+        *(("host", error) for error in host_errors()),
+        (None, None),
+        (None, ValueError("CUDA out of memory is not what this is: a ValueError of the user's")),
+        (None, RuntimeError("mat1 and mat2 shapes cannot be multiplied")),
+        (None, RuntimeError("CUDA error: device-side assert triggered")),
+        (None, OSError(errno.ENOSPC, "No space left on device")),
+        (None, KeyboardInterrupt()),
+        (None, "Traceback (most recent call last):\n  ...\nKeyError: 'memory'"),
+        (None, ""),
+        (None, "RuntimeError: could not create a primitive"),
+        (None, RuntimeError("could not create a primitive")),
     ],
     ids=repr,
 )
-def test_other_errors_are_none(error):
-    assert exhausted_memory(error) is None
+def test_of_errors_some_say_whose_memory_ran_out(kind, error):
+    assert exhausted_memory(error) == kind
 
 
 def test_the_error_behind_an_error_is_found():
@@ -132,37 +121,28 @@ def test_doubling_at_least_doubles_and_ends(n):
     assert doubled(share) >= min(2 * share, Fraction(1)) and doubled(share).numerator == 1
 
 
-def test_gpu_memory_doubles_then_moves_to_a_larger_type_then_is_infeasible():
-    placement = Placement("T4", Fraction(1, 4), 1, 4)
-    ladder = []
+@pytest.mark.parametrize(
+    ("place", "kind", "types", "ladder"),
+    [
+        ("T4 1/4 4", "gpu", (), ["T4 1/4 4", "T4 1/2 4", "T4 1 4", "H100 1 4"]),
+        ("T4 1 4", "gpu", ["T4"], ["T4 1 4"]),
+        ("T4 1 4", "gpu", ["T4", "H100"], ["T4 1 4", "H100 1 4"]),
+        ("None 0 100", "host", (), ["None 0 100", "None 0 200", "None 0 400", "None 0 512"]),
+        ("T4 1 40", "host", (), ["T4 1 40", "T4 1 64"]),
+        ("None 0 1", "gpu", (), ["None 0 1"]),
+    ],
+)
+def test_a_trial_that_ran_out_of_memory_gets_the_next_larger_place_until_there_is_none(
+    place, kind, types, ladder
+):
+    """Twice the share or host memory of its type's hosts, then a larger type that its arm allows."""
+    gpu, part, gib = place.split()
+    placement = Placement(None if gpu == "None" else gpu, Fraction(part), 1, int(gib))
+    places = []
     while placement is not None:
-        ladder.append((placement.gpu, placement.share))
-        placement = larger_place(placement, "gpu", CLUSTER)
-    assert ladder == [("T4", Fraction(1, 4)), ("T4", Fraction(1, 2)), ("T4", 1), ("H100", 1)]
-
-
-def test_gpu_memory_moves_to_no_type_that_the_arm_has_left_out():
-    whole = Placement("T4", Fraction(1), 1, 4)
-    assert larger_place(whole, "gpu", CLUSTER, ["T4"]) is None
-    assert larger_place(whole, "gpu", CLUSTER, ["T4", "H100"]).gpu == "H100"
-
-
-def test_host_memory_doubles_to_what_the_largest_host_has():
-    placement = Placement(None, Fraction(0), 1, 100)
-    ladder = []
-    while placement is not None:
-        ladder.append(placement.host_memory_gib)
-        placement = larger_place(placement, "host", CLUSTER)
-    assert ladder == [100, 200, 400, 512]
-
-
-def test_host_memory_of_a_gpu_trial_is_that_of_its_types_hosts():
-    assert larger_place(Placement("T4", Fraction(1), 1, 40), "host", CLUSTER).host_memory_gib == 64
-    assert larger_place(Placement("T4", Fraction(1), 1, 64), "host", CLUSTER) is None
-
-
-def test_a_cpu_trial_cannot_run_out_of_gpu_memory():
-    assert larger_place(Placement(None, Fraction(0), 1, 1), "gpu", CLUSTER) is None
+        places.append(f"{placement.gpu} {placement.share} {placement.host_memory_gib}")
+        placement = larger_place(placement, kind, CLUSTER, types)
+    assert places == ladder
 
 
 # ------------------------------------------------------------------------------------------- the guard

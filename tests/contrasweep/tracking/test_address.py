@@ -3,11 +3,9 @@
 import contextlib
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -107,34 +105,6 @@ def test_a_database_that_cannot_be_written_is_one_line(
     )
     with refused(StorageError, "mlflow.db cannot be written; choose another file"):
         checked_uri(mlflow_uri)
-
-
-def test_a_port_that_speaks_no_http_is_one_line():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def greet():
-            with server.accept()[0] as connection:
-                connection.recv(1000)
-                connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
-
-        threading.Thread(target=greet, daemon=True).start()
-        with refused(StorageError, match=r"no MLflow server answers there .SSH-2.0.*start one"):
-            checked_uri(f"http://127.0.0.1:{server.getsockname()[1]}")
-
-
-@pytest.mark.parametrize(
-    ("status", "says"),
-    [
-        (403, "(HTTP 403, it does not know this host name: start it with --allowed-hosts)"),
-        (500, "(HTTP 500, "),
-    ],
-)
-def test_a_server_that_is_none_of_mlflow_says_what_it_answered(status, says):
-    with (
-        answering(otherwise=(status, "")) as server,
-        refused(StorageError, "no MLflow server answers at /health", says),
-    ):
-        checked_uri(server.address)
 
 
 def test_a_server_that_asks_for_a_password_is_one():

@@ -13,7 +13,6 @@ from drivers import has_ended
 from looks import drive_looks, three_arms, value_of
 from tracked import drive
 
-from contrasweep import AblationGrid, Arm, SpecError
 from contrasweep.delivery import deliver
 from contrasweep.live.state import SILENT_S
 from contrasweep.storage.records import StudyRecords
@@ -176,31 +175,3 @@ def test_a_command_that_hangs_holds_up_neither_the_driver_nor_another(heard, rec
     assert [event["text"] for event in heard.posts] == ["s: interrupted, 0 of 8 trials"]
     assert "notify: false was not told of the end (exit status 1)" in capfd.readouterr().err
     os.killpg(process.process.pid, signal.SIGKILL)
-
-
-@pytest.mark.parametrize(
-    ("command", "says"),
-    [
-        ("echo \x1b[2J", "control characters"),
-        ("", "has words"),
-        ("'open", "No closing quotation"),
-        *(
-            (f"curl --json @- {address}", "holds no secret")
-            for address in (
-                "https://hooks.slack.com/services/T0/B0/abc",
-                "https://discord.com/api/webhooks/1/abc",
-                "https://user:word@example.org/",
-                "https://example.org/?token=abc",
-                "https://ghp_abc@example.org/x",
-                "https://api.telegram.org/bot123:AAabcBB/sendMessage",
-            )
-        ),
-    ],
-)
-def test_a_command_that_cannot_work_or_has_a_secret_is_one_line_before_anything_runs(command, says):
-    with pytest.raises(SpecError, match=says) as caught:
-        AblationGrid("s", {"a": Arm("toy:train")}, "digits", notify=[command])
-    assert not {"\x1b", "\n", "abc", "word"} & {
-        *str(caught.value),
-        *re.findall(r"\w+", str(caught.value)),
-    }

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from answering import answering_bytes
 from benchmarks.tracking_services import mlflow_server, postgres, postgres_missing, wait_until
 from folders import make_files
 from hypothesis import example, given, settings
@@ -979,43 +978,15 @@ def test_following_by_hand_ends_with_the_run(study, driver):
 @pytest.mark.parametrize(
     ("uri", "says"),
     [
-        ("./mlruns", "no tracking store.*use sqlite:///mlflow.db"),
-        ("file:///tmp/mlruns", "no tracking store.*use sqlite:///mlflow.db"),
-        ("databricks://x", "unknown kind of tracking store"),
-        ("sqlite://", "needs a file"),
-        ("sqlite:/mlflow.db", "one slash .*; sqlite:///mlflow.db$"),
-        ("http:/127.0.0.1:5000", "one slash .*; http://127.0.0.1:5000$"),
-        ("sqlite:////etc/hostname/mlflow.db", "cannot be written"),
-        ("sqlite:////proc/mlflow.db", "cannot be written"),  # even by root, who may write there
-        ("http://127.0.0.1:9", "no MLflow server answers there"),
-        ("http://no.such.host.invalid:5000", "no MLflow server answers there"),
         ("postgresql://u:secret@127.0.0.1:9/x", "unknown kind of tracking store.*takes other data"),
+        ("http://127.0.0.1:9", "no MLflow server answers there"),
         ("http://127.0.0.1/ x", "no MLflow server answers there"),
     ],
 )
-def test_an_address_that_cannot_work_is_one_line(uri, says, tmp_path):
+def test_an_address_that_cannot_work_is_one_line_without_its_password(uri, says):
     with refused(ContrasweepError, match=says) as caught:
         checked_tracking(uri)
     assert "secret" not in str(caught.value)
-
-
-def test_a_server_that_speaks_no_http_is_told_in_words():
-    with answering_bytes() as binary:
-        says = f"tracking {binary}: no MLflow server answers there (what answers speaks no HTTP)"
-        with refused(StorageError, says):
-            checked_tracking(binary)
-
-
-def test_a_file_that_is_no_database_is_refused(tmp_path):
-    (tmp_path / "notes.db").write_text("these are notes, long enough to be no sqlite header\n" * 50)
-    with refused(ContrasweepError, "no sqlite database"):
-        checked_uri(f"sqlite:///{tmp_path}/notes.db")
-
-
-def test_a_relative_sqlite_address_holds_in_any_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert str(checked_uri("sqlite:///mlflow.db")) == f"sqlite:///{tmp_path.resolve()}/mlflow.db"
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_checkpoint_is_loaded_by_the_trainables_own_function(tmp_path, monkeypatch):
