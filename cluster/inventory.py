@@ -283,10 +283,11 @@ def read_inventory(path: str | Path) -> Inventory:
         nodes.append(node)
         # With two memories under one name, a share of such a GPU would be two amounts. So each is compared with the
         # first GPU of its name.
-        if node.gpu and first_of_type.setdefault(node.gpu.type, node.gpu) != node.gpu:
+        gpu = node.gpu
+        if gpu and first_of_type.setdefault(gpu.type, gpu) != gpu:
             raise InventoryError(
-                f"{place}.gpu: {node.gpu.type} stands for two memories or speeds; "
-                f"give the second another name, such as {node.gpu.type}-{node.gpu.memory_gib:.0f}G"
+                f"{place}.gpu: {gpu.type} stands for two memories or speeds; "
+                f"give the second another name, such as {gpu.type}-{gpu.memory_gib:.0f}G"
             )
     return Inventory(tuple(nodes))
 

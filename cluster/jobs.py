@@ -146,9 +146,11 @@ class Job:
         """
         self._ask(lambda answer: bool(answer["stopped"]), "/stop", "POST")
         deadline = time.monotonic() + wait_s
-        while (status := self.status()) not in ENDED and time.monotonic() < deadline:
+        while True:
+            status = self.status()
+            if status in ENDED or time.monotonic() >= deadline:
+                return status
             time.sleep(0.3)
-        return status
 
     def command(self, name: str) -> str:
         """Return the command `contrasweep NAME` on this job, as a shell takes it."""

@@ -76,8 +76,10 @@ def simulate(
         for placement in dict.fromkeys(placements)
         if placement
     }
-    # Sums over all trials: seconds x share of a GPU; the same, or seconds x cores where there is no GPU; costs.
-    held = used = spent = 0.0
+    # Sums over all trials.
+    held = 0.0  # seconds x share of a GPU; without a GPU the whole seconds
+    used = 0.0  # seconds x share of a GPU; seconds x cores where no host has a GPU
+    spent = 0.0  # costs
     # The longest come first, because a run too puts the longest of its last trials before the others. Trials of about
     # the same length, within a factor of `SIMILAR_FACTOR`, are of one class and stay in the plan's order.
     classes = [round(math.log(max(length_s, 1e-3), SIMILAR_FACTOR)) for length_s in seconds]
@@ -89,7 +91,7 @@ def simulate(
         duration_s = start_s + seconds[i] / kind.speed
         kind.waiting.append((turn, duration_s))
         share = float(placement.share)
-        held += duration_s * (share or 1.0)  # without a GPU its hours count whole
+        held += duration_s * (share or 1.0)
         used += duration_s * (share if inventory.gpus else placement.cpus)
         spent += duration_s * kind.cost_per_hour
     end_s = _end_s(hosts, list(kinds.values()))

@@ -634,8 +634,9 @@ class Referee:
             The entry for the ledger, and for an undecided candidate how many further seeds would decide it, with their
             cost. The second is None for any other verdict.
         """
+        ledger = self.ledger
         rule = self.campaign.rule()
-        grant = self.ledger.granted(number, incumbent)
+        grant = ledger.granted(number, incumbent)
         # A candidate without a grant must pass the screen first, and then gets a level and fresh seeds. One that has a
         # grant, as it was undecided or a process was killed, goes on with its confirmation, with more seeds if asked.
         if grant is None:
@@ -649,21 +650,21 @@ class Referee:
             # Another process may write a grant for this candidate first: the level is that of the first entry.
             while grant is None:
                 # No level is spent on a comparison with an arm that is the incumbent no more.
-                if self.ledger.incumbent != incumbent:
+                if ledger.incumbent != incumbent:
                     return self._decided(number, incumbent, "undecided", "screen", seeds), None
-                level = rule.granted(self.ledger.confirmations)
-                fresh = self.ledger.fresh_seeds(rule.looks()[-1])
-                self.ledger.append(Granted(number, incumbent, level, fresh))
-                grant = self.ledger.granted(number, incumbent)
+                level = rule.granted(ledger.confirmations)
+                fresh = ledger.fresh_seeds(rule.looks()[-1])
+                ledger.append(Granted(number, incumbent, level, fresh))
+                grant = ledger.granted(number, incumbent)
         elif more_seeds > 0 and not self._has_unjudged_seeds(grant):
             # Another process may write an entry first, so that `append` writes nothing. Which seeds are fresh depends
             # on that entry too, so they are chosen again.
             count = self._in_whole_steps(more_seeds)
-            while not self.ledger.append(
-                Granted(number, incumbent, grant.level, self.ledger.fresh_seeds(count))
+            while not ledger.append(
+                Granted(number, incumbent, grant.level, ledger.fresh_seeds(count))
             ):
                 pass
-            grant = self.ledger.granted(number, incumbent) or grant
+            grant = ledger.granted(number, incumbent) or grant
         rule = self.campaign.rule(simpler=self._is_simpler(number, incumbent))
         differences, ruling, is_kept = self._confirm(number, arm, incumbent, rule, grant)
         # The entry. A seed collapsed if the candidate fell far behind on it. How deep it fell is taken from the fresh

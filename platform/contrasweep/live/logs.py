@@ -25,8 +25,10 @@ def find_trial(records: StudyRecords, prefix: str) -> str:
     """
     ids = set[str]()
     for folder in ("trials", "records"):
-        keys = records.store.list(f"{records.study}/{folder}/{prefix}")
-        ids |= {key.removeprefix(f"{records.study}/{folder}/").split("/")[0] for key in keys}
+        # A key is <study>/<folder>/<id>/...
+        place = f"{records.study}/{folder}/"
+        keys = records.store.list(place + prefix)
+        ids |= {key.removeprefix(place).split("/")[0] for key in keys}
     live = read_live(records)
     if live is not None:
         ids |= {trial_id for trial_id in live.running if trial_id.startswith(prefix)}

@@ -466,23 +466,24 @@ class Progress:
 
     def ended(self, record: Record) -> None:
         """Count a trial that has ended. At the first one that printed warnings, tell the command that shows its log."""
+        state = self.state
         with self._lock:
-            trial = self.state.running.pop(record.trial_id, None)
+            trial = state.running.pop(record.trial_id, None)
             self.planned.pop(record.trial_id, None)
-            self.state.statuses[record.status] = self.state.statuses.get(record.status, 0) + 1
+            state.statuses[record.status] = state.statuses.get(record.status, 0) + 1
             self.over[record.trial_id] = record.status
             # A trial takes its place for a little longer than it trains. The first trial of each place also starts a
             # process and imports what it trains with, which says nothing of later ones.
             seconds = record.seconds
-            if trial is not None and len(self.over) > self.state.slots:
+            if trial is not None and len(self.over) > state.slots:
                 seconds = time.time() - trial.started
             # Told once: no other trial of this run has warned before.
             if record.warnings and self._warned.isdisjoint(self.over):
                 logs_command = command_line(
-                    "logs", self.state.study, record.trial_id[:8], storage=self.state.storage
+                    "logs", state.study, record.trial_id[:8], storage=state.storage
                 )
                 self._tell(
-                    f"a trial of {self.state.name(record.arm)} has printed warnings: {logs_command}"
+                    f"a trial of {state.name(record.arm)} has printed warnings: {logs_command}"
                 )
             self._count(record, seconds)
 
@@ -523,12 +524,13 @@ class Progress:
 
         `seconds` is how long the trial kept its place on a host.
         """
-        arm = self.state.arms.setdefault(record.arm, ArmState())
+        state = self.state
+        arm = state.arms.setdefault(record.arm, ArmState())
         arm.ended += 1
         if record.warnings:
             # A stopped trial that went on may be in the set already.
             self._warned.add(record.trial_id)
-            self.state.warned = len(self._warned)
+            state.warned = len(self._warned)
         if record.status.trained:
             self._seconds[record.arm].append(seconds)
         confirms = record.notes.phase == Phase.CONFIRM
@@ -545,22 +547,22 @@ class Progress:
                 self._failed.discard(replaced.trial_id)
                 self._confirmations[replicate] = record
                 ended_here = replaced.trial_id in self.over
-                counts = self.state.statuses if ended_here else self.state.before
+                counts = state.statuses if ended_here else state.before
                 counts[replaced.status] -= 1
                 arm.ended -= 1
         if confirms and not self._confirming:
             # Scores of the search were made on other rows and chosen as the best, so they do not count any more.
             self._confirming = True
-            for name, with_scores in self.state.arms.items():
-                self.state.arms[name] = ArmState(with_scores.ended, with_scores.total)
-            arm = self.state.arms[record.arm]
+            for name, with_scores in state.arms.items():
+                state.arms[name] = ArmState(with_scores.ended, with_scores.total)
+            arm = state.arms[record.arm]
         # The metric `EVALUATED` only says that a network was evaluated, which is no score.
-        score = record.value(self.state.metric) if self.state.metric != EVALUATED else None
+        score = record.value(state.metric) if state.metric != EVALUATED else None
         if score is not None and confirms == self._confirming:
             fold = "" if record.fold is None else f"fold={record.fold}"
-            settings = self.state.settings(axes_as_text(self.axes, record))
+            settings = state.settings(axes_as_text(self.axes, record))
             where = " ".join(filter(None, [settings, fold, f"seed={record.seed}"]))
-            arm.score(score, where, self.state.mode)
+            arm.score(score, where, state.mode)
 
     def _run(self) -> None:
         """Show the state every `TICK_S` seconds until the run is over; runs in a thread."""
@@ -717,7 +719,8 @@ class Watched:
         # A state that was written since the last look: from now on its age is counted by this process's clock.
         if state.updated != self.updated:
             # The first state may be of any age, which only the clocks of both machines tell. A later one is new.
-            age = 0.0 if self.updated or state.ended else max(0.0, now - state.updated)
+            is_first = not self.updated
+            age = max(0.0, now - state.updated) if is_first and not state.ended else 0.0
             self.updated = state.updated
             self.written = clock - age
             self.silence_told = False

@@ -112,9 +112,10 @@ def compare_code(
     # The record of a finished trial has the digest of the code that made it.
     for record in finished:
         code = current.of(record.trainable, record.config)
-        codes[code.version.digest] = code
-        if record.code.digest != code.version.digest:
-            recorded[record.code.digest, code.version.digest].append(record)
+        new = code.version.digest
+        codes[new] = code
+        if record.code.digest != new:
+            recorded[record.code.digest, new].append(record)
     # Begun trials have a checkpoint and no record.
     planned = {trial.id: trial for trial in trials}
     for trial_id in sorted(records.begun()):
@@ -127,9 +128,9 @@ def compare_code(
         old = saved.extra.code or UNKNOWN
         # Which of several codes the trial would run is not known; the first stands for them.
         if old not in [code.version.digest for code in possible]:
-            code = possible[0]
-            codes[code.version.digest] = code
-            begun[old, code.version.digest].append(trial_id)
+            new = possible[0].version.digest
+            codes[new] = possible[0]
+            begun[old, new].append(trial_id)
     accepted_pairs = accepted(records)
     changes = [
         CodeChange(

@@ -262,7 +262,8 @@ class Forecast:
         # The first size is the study as declared. What a finished study needs beyond that is said by its advice, which
         # counts that its results were seen.
         finished = len(self.plan.trials_among(self.records)) == self.plan.total
-        for size in () if finished else self.sizes[1:]:
+        larger_sizes = () if finished else self.sizes[1:]
+        for size in larger_sizes:
             price = ""
             if size.trials is not None:
                 # `size.trials` are all trials of the larger study, of which the declared ones are 1 / times.

@@ -528,15 +528,18 @@ def _joined(axes: Config, other: Config, arm: str) -> MutableConfig:
     vary has None there and takes the other cell's value. Raises `SpecError` where both cells have a value and these
     differ.
     """
-    for axis, value in other.items():
-        if value is not None and axes[axis] is not None and not canonical.same(value, axes[axis]):
+    joined = {}
+    for axis, second in other.items():
+        first = axes[axis]
+        if first is not None and second is not None and not canonical.same(second, first):
             hint = "both values come to the same settings; leave one of them out"
             if axis == DATA_AXIS:
                 hint = "the datasets have the same content and a dataset's name is no part of a trial; name one of them"
             raise SpecError(
                 f"two cells of arm {arm!r} are the same trials",
                 place=f"axes.{axis}",
-                value=[axes[axis], value],
+                value=[first, second],
                 hint=hint,
             )
-    return {axis: value if axes[axis] is None else axes[axis] for axis, value in other.items()}
+        joined[axis] = second if first is None else first
+    return joined

@@ -77,7 +77,10 @@ class EarlierNoise:
             if pair.design.folds and pair.design.seeds > 1:
                 variance = pair.components.seed + pair.components.residual / pair.n
                 parts.append((variance, pair.design.seeds - 1.0))
-        return SeedPart(*max(parts), self.study) if parts else None
+        if not parts:
+            return None
+        variance, degrees = max(parts)
+        return SeedPart(variance, degrees, self.study)
 
 
 def user_methods(trainables: Collection[str]) -> set[str]:

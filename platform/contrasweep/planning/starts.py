@@ -324,10 +324,11 @@ def check_starts(
     sources: dict[str, set[str]] = defaultdict(set)
     needed: dict[str, set[str]] = defaultdict(set)
     for trial in plan.trials:
-        if trial.start is not None:
-            sources[trial.start.study].add(trial.start.trial)
-            if trial.start.ended and trial.id not in finished:
-                needed[trial.start.study].add(trial.start.trial)
+        start = trial.start
+        if start is not None:
+            sources[start.study].add(start.trial)
+            if start.ended and trial.id not in finished:
+                needed[start.study].add(start.trial)
     for study, source_ids in sources.items():
         records = StudyRecords(storage, study)
         recorded = compact.read_records(records, only=source_ids).values()

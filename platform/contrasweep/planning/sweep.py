@@ -249,13 +249,13 @@ class SweepPlan(PlanBase, SweepDesign):
         ended = self._ended(known)
         # The arms take turns, first in their searches and then in their confirmations. Trials that have ended count as
         # the first of their arm.
-        return [
-            index
-            for phase, trials in ((Phase.SEARCH, an_arm), (Phase.CONFIRM, len(self.replicates)))
-            for turn in range(trials)
-            for index, arm in enumerate(self.study.arms)
-            if turn >= ended[arm, phase]
-        ]
+        rows = []
+        for phase, trials in ((Phase.SEARCH, an_arm), (Phase.CONFIRM, len(self.replicates))):
+            for turn in range(trials):
+                for index, arm in enumerate(self.study.arms):
+                    if turn >= ended[arm, phase]:
+                        rows.append(index)
+        return rows
 
     def _ended(self, known: RecordsById) -> Counter[tuple[str, Phase]]:
         """Count the trials that have ended by arm and phase: search or confirmation.
@@ -303,6 +303,7 @@ class SweepPlan(PlanBase, SweepDesign):
         data = self._search_data()
         confirmed_on = self._confirmation_data() + plural(len(study.all_seeds), "fresh seed")
         costs = search_costs(self._searched(known), study.arms)
+        looks = [f"looks     {study.replicates}"] if study.replicates else []
         return [
             f"study     {study.name}: {study.metric} ({study.mode}) on {self.data.title}",
             f"search    {study.searcher}, {study.pruner or 'no'} early stopping, seed {study.search_seed}, {data}",
@@ -313,7 +314,7 @@ class SweepPlan(PlanBase, SweepDesign):
                 if cost.trials
             ),
             f"confirm   each arm's best on {confirmed_on}; the table has these",
-            *([f"looks     {study.replicates}"] if study.replicates else []),
+            *looks,
             f"trials    {trials}, {self._ended(known).total()} ended",
         ]
 

@@ -96,15 +96,14 @@ def run(
             f"storage {storage} is seen by this process alone, and trials run in others; take a folder"
         )
     planned = study if isinstance(study, GridPlan) else plan(study, storage=storage)
+    declared = planned.study
     # Those of the command, else those that the study declares.
-    trackers = checked_tracking(
-        tracking_of(tracking, planned.study.tracking), notify=planned.study.notify
-    )
+    trackers = checked_tracking(tracking_of(tracking, declared.tracking), notify=declared.notify)
     if not trackers.store.is_none:
         require("mlflow")
-    records = StudyRecords(storage, planned.study.name)
+    records = StudyRecords(storage, declared.name)
     records.store.check_writable()
-    code = CurrentCode(planned.study.functions)
+    code = CurrentCode(declared.functions)
     with exclusive_driver(records) as lease, declared_as_before_if_refused(records, extend=extend):
         prepared = prepare(
             planned,
@@ -123,7 +122,7 @@ def run(
         gap = ""
         if not prepared.complete:
             trained = planned.relocated(
-                partial(resolve, folds=planned.study.folds, storage=storage, write=True)
+                partial(resolve, folds=declared.folds, storage=storage, write=True)
             )
             # Imported here because it brings Ray, which a finished study does not need.
             from contrasweep.running.engine.training import train
@@ -152,7 +151,7 @@ def run(
         # Checkpoints are deleted last, because the evaluations and the models in MLflow are made of them.
         # `keep_checkpoints_of` says which trials keep checkpoints, `keep` which of its checkpoints such a trial keeps.
         # With `keep: none` a trial keeps none, so no trial keeps any.
-        trials = "none" if planned.study.keep == "none" else planned.study.keep_checkpoints_of
+        trials = "none" if declared.keep == "none" else declared.keep_checkpoints_of
         if complete and trials != "all":
             clean(results, plan_cleaning(results, trials))
         return published
@@ -237,11 +236,8 @@ def evaluate(
     # Score the networks.
     evaluation = Evaluation(list(on), function)
     evaluation.check(partial(resolve, folds=results.document.folds, storage=storage))
-    scores = _score(
-        results,
-        plan_evaluation(results, evaluation, named_by(declared) if declared else ()),
-        options,
-    )
+    named_values = named_by(declared) if declared else ()
+    scores = _score(results, plan_evaluation(results, evaluation, named_values), options)
     # The results, loaded again, have the scores, which trackers show too.
     results = Results.load(name, storage)
     records = StudyRecords(storage, name)

@@ -277,7 +277,8 @@ def _check_trial(records: StudyRecords, trial_id: str) -> list[Finding]:
         repair="trial",
         of=trial_id,
     )
-    for name in record.artifacts if record else ():
+    names = record.artifacts if record else ()
+    for name in names:
         artifact = records.key(trial_id, f"artifacts/{name}")
         if not records.store.exists(artifact):
             findings.append(Finding(artifact, "it is missing", repair="trial", of=trial_id))

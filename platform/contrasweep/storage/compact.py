@@ -98,7 +98,8 @@ def read_records(
             trial_id = row["trial_id"]
             with _collected(broken):
                 try:
-                    record = by_id[trial_id] = records.parsed(trial_id, row["record"])
+                    record = records.parsed(trial_id, row["record"])
+                    by_id[trial_id] = record
                     # Replicates have equal settings and versions, which take most of a record's memory: equal values
                     # become one object. A frozen record may be changed here, because it stays equal to what it was.
                     for name in ("config", "versions", "data", "code", "notes"):

@@ -122,6 +122,7 @@ class StudyRecords:
 
     def etags(self) -> dict[str, str]:
         """Return trial id -> etag, a text that changes with the record, for every trial that has a record."""
+        # A key is <study>/records/<id>/record.json.
         by_key = self.store.etags(f"{self.study}/records/", RECORD)
         return {key.split("/")[-2]: etag for key, etag in by_key.items()}
 

@@ -201,7 +201,7 @@ def bounded(call: Callable[[Allowance], T], allowance: Allowance) -> T:
     The call runs in a thread of its own, which is then abandoned: nothing can end a read of a socket that gets a byte
     now and then.
     """
-    outcome: list[Any] = []
+    outcome: list[Any] = []  # (result, None), or (None, error)
     ended = threading.Event()
 
     def work() -> None:

@@ -87,7 +87,7 @@ class WandbTracker:
             earlier.finish(exit_code=1)
         for folder in (self.folder / "wandb").glob(f"offline-run-*-{self._id(trial.id)}"):
             shutil.rmtree(folder, ignore_errors=True)
-        run = self.runs[trial.id] = wandb.init(
+        run = wandb.init(
             mode="offline",
             dir=str(self.folder),
             project=self.study.name,
@@ -106,6 +106,7 @@ class WandbTracker:
                 silent=True, console="off", x_disable_stats=True, save_code=False
             ),
         )
+        self.runs[trial.id] = run
         # Steps of reports are epochs, those of what the trial uses are seconds, and W&B drops a row whose step is below
         # the one before. So each kind of row has its step as a value, which the charts take as their x axis.
         run.define_metric("*", step_metric="step")

@@ -123,7 +123,7 @@ class Follower:
             on_left: Is called after each look once the study is over, with the number of trials that are left.
         """
         final: Outcome | None = None  # once the study is over
-        away_since = math.inf
+        away_since = math.inf  # the time of the first call in a row that has failed
         while True:
             final = final or outcome(0.0)
             try:

@@ -106,6 +106,7 @@ class SweepDesign:
         It is made of the arm's name and of all that decides which candidates are tried and what they score. The budget
         is not part of it, so that a larger budget continues the same search.
         """
+        declared = self.study.arms[arm]
         # Slots and start points are a part only where they are declared, so that digests of earlier versions stay the
         # same.
         fields = {name: self.shared_fields.get(name) for name in SEARCH_FIELDS}
@@ -113,15 +114,15 @@ class SweepDesign:
             fields["slots"] = self.study.slots
         parts = [
             arm,
-            self.study.arms[arm].path,
-            to_plain(self.study.arms[arm].space),
+            declared.path,
+            to_plain(declared.space),
             [trial.config for trial in self.examples(arm)],
             fields,
             self.search_folds,
             self.search_data.digest,
         ]
-        if self.study.arms[arm].start_points:
-            parts.append(self.study.arms[arm].start_points)
+        if declared.start_points:
+            parts.append(declared.start_points)
         return canonical.digest(parts, length=12)
 
     def search_trials(self, arm: str, config: Config) -> list[Trial]:

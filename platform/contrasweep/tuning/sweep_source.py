@@ -40,7 +40,7 @@ class Candidate:
     trials: list[Trial]
     # of trials that have ended, by trial id; shared by candidates whose settings come to the same trials
     records: dict[str, Record] = field(default_factory=dict)
-    learned: bool = False  # whether the searcher was told the outcome
+    told: bool = False  # whether the searcher was told the outcome
 
     def value(self, metric: str) -> float:
         """Return the mean of the metric over the candidate's trials that have ended.
@@ -170,8 +170,8 @@ class ArmSearch:
         # The searcher was told that these settings failed. Replayed, they count as asked for again, and it can be told
         # another outcome. Candidates that share the trials share `records`.
         for same in self.candidates:
-            if same.records is candidate.records and same.learned:
-                same.learned = False
+            if same.records is candidate.records and same.told:
+                same.told = False
                 self.searcher.replay(same.config)
         self._add_to_pruner(
             next(trial for trial in candidate.trials if trial.id == trial_id), candidate.number
@@ -181,7 +181,7 @@ class ArmSearch:
     @property
     def over(self) -> bool:
         """Return whether there will be no more candidates and each has ended."""
-        return self.closed and all(candidate.learned for candidate in self.candidates)
+        return self.closed and all(candidate.told for candidate in self.candidates)
 
     def best(self) -> Candidate | None:
         """Return the candidate with the best mean over the folds, the first of equals; None where there is none.
@@ -209,7 +209,7 @@ class ArmSearch:
         """
         if not self.spending.room(len(self.candidates), self._running):
             return False
-        if not all(candidate.learned for candidate in self.candidates[: self._due]):
+        if not all(candidate.told for candidate in self.candidates[: self._due]):
             return False
         config = None if self.repeats == MOST_REPEATS else self._ask()
         if config is None:
@@ -358,7 +358,7 @@ class ArmSearch:
         earlier = self.candidate_of.get(trials[0].id)
         self.repeats = 0 if earlier is None else self.repeats + 1
         if earlier is not None:
-            self.candidates.append(replace(earlier, config=config, learned=False))
+            self.candidates.append(replace(earlier, config=config, told=False))
             return self.candidates[-1]
         candidate = Candidate(self._different_configs, config, trials)
         self.candidates.append(candidate)
@@ -430,7 +430,7 @@ class ArmSearch:
         in_order = self.study.slots is not None and not self.closed
         candidates = self.candidates[: self._due] if in_order else self.candidates
         for candidate in candidates:
-            if candidate.learned:
+            if candidate.told:
                 continue
             # A candidate is incomplete while a trial has no record, or is paused and may still be resumed.
             if not candidate.whole or any(
@@ -440,16 +440,14 @@ class ArmSearch:
                 if in_order:
                     return
                 continue
-            candidate.learned = True
+            candidate.told = True
             value = candidate.value(self.study.metric)
-            usable = candidate.trained and math.isfinite(value)
+            score = value if candidate.trained and math.isfinite(value) else None
             # If trials were stopped early, the candidate counts as pruned at the smallest of their steps.
             pruned = [
                 record.step for record in candidate.records.values() if record.status.stopped_early
             ]
-            self.searcher.tell(
-                candidate.config, value if usable else None, min(pruned) if pruned else None
-            )
+            self.searcher.tell(candidate.config, score, min(pruned, default=None))
 
     def _close(self) -> None:
         """Ask the searcher for no more candidates, and tell this to the pruner; running trials train on.

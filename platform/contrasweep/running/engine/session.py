@@ -148,7 +148,7 @@ def _connection() -> Iterator[None]:
     address = _address()
     # A Ray that starts here sets this variable, which is put back at the end of the block.
     auth_mode = os.environ.get(AUTH_MODE)
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     # With less address space Ray aborts the process and prints a stack. A limit below 0 means no limit.
     if address == "local" and 0 <= limit < MIN_ADDRESS_SPACE:
         raise ContrasweepError(

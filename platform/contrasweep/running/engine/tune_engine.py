@@ -350,14 +350,14 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
             for trial in tune_controller.get_live_trials()
             if trial.status in ("PENDING", "PAUSED")
         ]
-        # `active` has the trials in the order in which they were handed out. The key puts pending trials (False) before
-        # paused ones (True), and in each group a trial that is not in `active` last.
+        # `active` has the trials in the order in which they were handed out.
         order = {trial_id: number for number, trial_id in enumerate(self.loop.accounts.active)}
-        return min(
-            waiting,
-            key=lambda trial: (trial.status == "PAUSED", order.get(trial.config["id"], len(order))),
-            default=None,
-        )
+
+        def rank(trial: RayTrial) -> tuple[bool, int]:
+            """Return the sort key by which pending trials (False) come before paused ones, both in `order`."""
+            return trial.status == "PAUSED", order.get(trial.config["id"], len(order))
+
+        return min(waiting, key=rank, default=None)
 
     def _set_place_and_notes(self, trial: RayTrial, active: ActiveTrial) -> None:
         """Write the place and the notes that a trial has now to its Tune config, which its worker receives."""
@@ -421,23 +421,22 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         There are two cases. The trial has failed too often. Or one loss of its host was reported twice: at the second
         report the trial already waited for its next attempt, and Tune gives it up by mistake.
         """
+        loop = self.loop
         trial_id = trial.config["id"]
         error = _error_text(trial)
-        active = self.loop.accounts.active.get(trial_id)
-        infeasible = trial_id in self.loop.placements.infeasible
+        active = loop.accounts.active.get(trial_id)
+        infeasible = trial_id in loop.placements.infeasible
         # After a second report of one loss the loop hands the trial out again.
         if active is not None and active.lost_waiting:
             active.lost_waiting = False
-            if not infeasible and self.loop.requeue(trial_id):
-                self._safely(self.loop.lost, trial_id, _reason(error))
+            if not infeasible and loop.requeue(trial_id):
+                self._safely(loop.lost, trial_id, _reason(error))
                 return
         if infeasible:
-            self._safely(self.loop.give_up, trial_id, error, Status.INFEASIBLE)
+            self._safely(loop.give_up, trial_id, error, Status.INFEASIBLE)
         else:
             self._safely(
-                lambda: self.loop.give_up(
-                    trial_id, error, cause=_cause(self.loop.records, trial_id, error)
-                )
+                lambda: loop.give_up(trial_id, error, cause=_cause(loop.records, trial_id, error))
             )
 
     def _watch(self, trials: list[RayTrial]) -> None:
@@ -446,8 +445,9 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         That is a place on a host: hosts have left, or have not joined yet. The message is repeated every
         `IDLE_REPEAT_S` seconds.
         """
+        loop = self.loop
         now = time.monotonic()
-        active = self.loop.accounts.active
+        active = loop.accounts.active
         if now < self.watch_at:
             return
         self.watch_at = now + WATCH_S
@@ -457,22 +457,22 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
             return
         pending = [trial.config["id"] for trial in trials if trial.status == "PENDING"]
         waiting = [active[trial_id] for trial_id in pending if trial_id in active]
-        too_large = self.loop.queue.waiting  # for every host that is there
+        too_large = loop.queue.waiting  # for every host that is there
         if now < self.idle_message_at or not (waiting or too_large):
             return
         self.idle_message_at = now + IDLE_REPEAT_S
-        state = self.loop.progress.state
+        state = loop.progress.state
         left = len(waiting) + len(too_large) if state.total is None else state.total - state.done
         if waiting:
-            place = self.loop.placements.place(waiting[0].trial)
+            place = loop.placements.place(waiting[0].trial)
             gpu = f"{place.share} of a {place.gpu}, " if place.gpu else ""
             why = (
                 f"the first is starting, or no host has {gpu}{plural(place.cpus, 'core')} and "
-                f"{place.host_memory_gib:g} GiB free{self.loop.queue.hosts.rule(place.host_memory_gib)}"
+                f"{place.host_memory_gib:g} GiB free{loop.queue.hosts.rule(place.host_memory_gib)}"
             )
         else:
-            why = self.loop.placements.footprints.why_not(too_large[0].trial)
-        self.loop.progress.waits(f"no trial runs: {left} to come; {why}")
+            why = loop.placements.footprints.why_not(too_large[0].trial)
+        loop.progress.waits(f"no trial runs: {left} to come; {why}")
 
     def _safely(self, call: Callable[..., Any], *arguments: Any) -> None:
         """Call a function of the loop, so that none of its errors ends Tune at once.

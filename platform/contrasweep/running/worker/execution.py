@@ -310,6 +310,7 @@ class RecordedConfig(canonical.Config):
     def unused_settings(self) -> tuple[str, ...]:
         """Return the dotted keys of settings that the trainable never read, in the order of the config."""
         unused: list[str] = []
+        # Not `self.items()`, which would count all settings as read.
         for key, value in dict.items(self):
             # Of a nested mapping they are those within it, unless it is empty.
             if isinstance(value, RecordedConfig) and len(value):

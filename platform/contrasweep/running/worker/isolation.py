@@ -185,6 +185,12 @@ def _matmul_precision() -> str:
     return "mixed"
 
 
+def _set_matmul_precision(value: str) -> None:
+    """Set what `_matmul_precision` returned; for "mixed" nothing, since the newer attributes are set by themselves."""
+    if value != "mixed":
+        sys.modules["torch"].set_float32_matmul_precision(value)
+
+
 def _set_device(device: Any) -> None:
     """Set torch's default device; for the CPU, which torch takes without a setting, the setting is removed."""
     sys.modules["torch"].set_default_device(None if device.type == "cpu" else device)
@@ -229,7 +235,7 @@ STATES = (
         lambda value: locale.setlocale(locale.LC_ALL, value),
     ),
     State(
-        "decimal's context",
+        "decimal's context",  # as the arguments with which pickle would make it again
         lambda: decimal.getcontext().__reduce__()[1],  # type: ignore[index]
         lambda value: decimal.setcontext(decimal.Context(*value)),
     ),
@@ -269,7 +275,7 @@ STATES = (
     State(
         "torch's matmul precision",
         _matmul_precision,
-        lambda value: value == "mixed" or sys.modules["torch"].set_float32_matmul_precision(value),
+        _set_matmul_precision,
         "torch",
     ),
     _state_of_attributes(
@@ -349,6 +355,7 @@ class Isolation:
                 self._changed_by_import = next(iter(self._imports[module]), "")
         else:
             function = load()
+        # The states with which each trial of this module begins.
         self._expected = self._reference | self._imports[module]
         _write_states(self._expected)
         if WORKING_DIRECTORY.name in self._expected:
@@ -583,7 +590,8 @@ def _is_helper(child: int) -> bool:
     with contextlib.suppress(OSError):
         command = (process / "cmdline").read_bytes().decode(errors="replace")
         # The state follows the name, which is in brackets. Z is a zombie: it has ended, and nobody has waited for it.
-        ended = (process / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        _, _, after_name = (process / "stat").read_text().rpartition(")")
+        ended = after_name.split()[0] == "Z"
         return ended or any(word in command for word in HELPER_COMMANDS)
     return True
 

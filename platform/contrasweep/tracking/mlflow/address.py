@@ -50,8 +50,9 @@ class TrackingAddress(str):
         In the address, three slashes stand before a relative path, and four before an absolute one. Options such as
         `?timeout=5` are left out.
         """
-        path = urllib.parse.unquote(self.split(":///", 1)[1].split("?", 1)[0])
-        return local_path(path, "tracking").resolve()
+        _, _, path_and_options = self.partition(":///")
+        path, _, _ = path_and_options.partition("?")
+        return local_path(urllib.parse.unquote(path), "tracking").resolve()
 
     def state(self) -> str:
         """Return a text that changes whenever a sqlite file is written to: inode, time and size.
@@ -121,7 +122,8 @@ def _checked_sqlite(uri: TrackingAddress) -> str:
 
     `SpecError` where the address names no file, `StorageError` where it cannot be written or is no database.
     """
-    if ":///" not in uri or not uri.split(":///", 1)[1]:
+    _, _, place = uri.partition(":///")
+    if not place:
         raise SpecError(
             "a sqlite store needs a file",
             place="tracking",

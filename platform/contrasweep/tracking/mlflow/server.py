@@ -562,7 +562,9 @@ class Server(Target):
         """
         # The study's metric comes first, so that its key has no number.
         reported = (name for row in [*files.reports, *_used(files)] for name in row)
-        names = [self.study.metric, *reported, *(record.metrics if record else ())]
+        names = [self.study.metric, *reported]
+        if record:
+            names += record.metrics
         return mlflow_keys(filter(None, names))
 
     def _points(self, files: TrialFiles) -> list[Point]:

@@ -97,16 +97,14 @@ def _tpe(problem: Problem, **options: Any) -> Searcher:
     It is multivariate (Falkner et al. 2018). It assumes bad results for trials that still run (constant liar), so that
     parallel suggestions differ. `options` are options of Optuna's `TPESampler`, and override these choices.
     """
-    # With conditional settings not every configuration has all settings, so that they are grouped.
-    joint = {
+    choices = {
         "multivariate": True,
+        # With conditional settings not every configuration has all settings, so that they are grouped.
         "group": any(parameter.when for parameter in problem.space.values()),
+        "constant_liar": True,
+        "n_startup_trials": _startup(problem),
     }
-    return optuna_searcher(
-        "TPESampler",
-        problem,
-        {**joint, "constant_liar": True, "n_startup_trials": _startup(problem), **options},
-    )
+    return optuna_searcher("TPESampler", problem, {**choices, **options})
 
 
 def _cmaes(problem: Problem, **options: Any) -> Searcher:
