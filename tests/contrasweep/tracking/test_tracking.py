@@ -110,7 +110,6 @@ class Study:
             self.trials,
             axes=("batch_size",),
             metric="accuracy",
-            plan_digest="ab" * 32,
             storage=self.records.storage,
             origin=self.origin,
             extra={"data": "digits-lt", "folds": 2},
@@ -290,7 +289,6 @@ def test_shows_every_trial_of_a_study(study):
         parent.info.run_id
     }
     assert parent.info.run_name == study.name and parent.info.status == "FINISHED"
-    assert parent.data.tags["plan_digest"] == "ab" * 32
     for trial in study.trials:
         study.assert_shows(trial)
         run = children[trial.id]
@@ -298,17 +296,12 @@ def test_shows_every_trial_of_a_study(study):
             run.info.run_name
             == f"{trial.arm} batch_size={trial.config['batch_size']} fold={trial.fold} seed=0"
         )
-        own = {"arm": trial.arm, "fold": str(trial.fold), "seed": "0", "status": "done"}
-        assert own.items() <= run.data.tags.items()
         assert run.info.status == "FINISHED"
         assert (run.info.start_time, run.info.end_time) == (T0 * 1000, (T0 + 9) * 1000)
         assert run.data.metrics["system/training_seconds"] == 4.5
         assert run.data.metrics["system/host_memory_gib"] == 0.75
         (used,) = run.inputs.dataset_inputs
         assert used.dataset.name == "digits-lt" and DATA.digest.startswith(used.dataset.digest)
-    assert len({frozenset(run.data.params) for run in children.values()}) == 1
-    heads = {run.data.tags["arm"]: run.data.params["head.dim"] for run in children.values()}
-    assert heads == {"scl": "-", "ocl": "64"}
     large = study.client.search_runs([parent.info.experiment_id], "params.batch_size = '32'")
     assert {run.data.tags["trial_id"] for run in large} == {
         t.id for t in study.trials if t.config["batch_size"] == 32
