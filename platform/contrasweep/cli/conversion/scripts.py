@@ -60,6 +60,7 @@ class _Script:
         functions: Name -> function, of those at the top of the script.
         function: The name of the function that the search calls to train; "" where none was found.
         flags: Name of a flag, without its dashes -> its default.
+        unset: The flags that have no default.
         names: Name of a flag -> the flag as it is written, for flags with one dash: `lr` -> `-lr`.
         is_tune: Whether the script calls Ray Tune.
         hydra: What messages call the configuration of a script that uses Hydra: its file, or `its configuration`; ""
@@ -81,6 +82,7 @@ class _Script:
         self.search: MutableConfig = {}
         self.function = ""
         self.flags: MutableConfig = {}
+        self.unset: list[str] = []
         self.names: dict[str, str] = {}
         self.is_tune = False
         self.hydra = ""
@@ -286,7 +288,9 @@ class _Script:
             self.found.left_out.append(
                 f"{flag}: add it to the command, or to config with a value of its own"
             )
-        elif default is not None:
+        elif default is None:
+            self.unset.append(flag)
+        else:
             name = flag.lstrip("-")
             self.flags[name] = default
             if not flag.startswith("--"):
@@ -406,6 +410,9 @@ def _as_command(script: _Script, path: str) -> None:
         found.left_out.append(
             "trainable: no function at the top of this file is what Tuner, run or optimize calls"
         )
+    if script.unset:
+        flags = ", ".join(script.unset)
+        found.left_out.append(f"{flags}: no default; write what the script needs into config")
     # Flags have defaults, and no values to search.
     if not found.space:
         if script.hydra:
