@@ -8,7 +8,7 @@ import ast
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ class _Script:
 
     Attributes:
         tree: The parsed module.
+        calls: All calls in it.
         folder: The folder of its file.
         found: The space and the searcher that were read, and what has no counterpart.
         search: Argument -> value, for each of `READ_ARGS` that a call which declares the search has; `study_name` is
@@ -97,6 +98,7 @@ class _Script:
         }
         self._assigned: dict[str, ast.expr] = {}  # name -> what is assigned to it
         nodes = list(ast.walk(self.tree))
+        self.calls = [node for node in nodes if isinstance(node, ast.Call)]
         # How often a name is set: by `=`, `+=`, `for`, `with`, and as a parameter of a function.
         times_set = Counter[str]()
         for node in nodes:
@@ -123,6 +125,19 @@ class _Script:
                 self.imports_search |= module.partition(".")[0] in ("optuna", "ray")
                 if module == "ray.tune":
                     self.tune_names |= {part.name for part in node.names if not part.asname}
+
+    def read_calls(self, read: Callable[[ast.Call], None]) -> None:
+        """Read each of `calls`; one that `read` cannot read goes to `left_out`."""
+        for call in self.calls:
+            try:
+                read(call)
+            except (ValueError, TypeError):
+                self.found.left_out.append(f"line {call.lineno}: {ast.unparse(call)}")
+
+    def read_flag(self, call: ast.Call) -> None:
+        """Read a call of the script if it declares a flag, as `read` does."""
+        if ast.unparse(call.func).endswith(".add_argument"):
+            self._take_flag(call)
 
     def read(self, call: ast.Call) -> None:
         """Read one call of the script: it may declare a search, a parameter or a flag. Any other call is passed over.
@@ -310,13 +325,11 @@ def read_script(found: Found, file: Path, text: str) -> None:
     """
     script = _Script(found, text, file)
     found.left_out += _run_by_import(script.tree)
-    calls = [node for node in ast.walk(script.tree) if isinstance(node, ast.Call)]
-    for call in calls:
-        try:
-            script.read(call)
-        except (ValueError, TypeError):
-            found.left_out.append(f"line {call.lineno}: {ast.unparse(call)}")
-    for call in calls:
+    script.read_calls(script.read)
+    # Many projects declare the flags in a module beside the script.
+    if not (script.search or script.flags or script.unset or script.hydra or found.space):
+        _take_flags_of_modules(script)
+    for call in script.calls:
         # A parameter that stands elsewhere, as in `space["y"] = tune.choice([2])`.
         if script.tune_function(call) in TUNE_PARAMETERS and call not in script.spaces:
             found.left_out.append(f"line {call.lineno}: {ast.unparse(call)}")
@@ -342,6 +355,31 @@ def read_script(found: Found, file: Path, text: str) -> None:
         found.left_out.append(
             "metric: name what the script reports; accuracy stands there as a guess"
         )
+
+
+def _take_flags_of_modules(script: _Script) -> None:
+    """Give a script without flags those that a module declares which it imports from its folder: `from opts import p`.
+
+    It is the first module with flags; a line in `left_out` names its file.
+    """
+    for node in ast.walk(script.tree):
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        # `from training import params` may import a module or a package, `training.params` or `training`.
+        package = getattr(node, "module", None)
+        names = [f"{package}.{alias.name}" if package else alias.name for alias in node.names]
+        for name in filter(None, (*names, package)):
+            file = script.folder / f"{name.replace('.', '/')}.py"
+            try:
+                module = _Script(script.found, file.read_text(), file)
+            except (OSError, ValueError, SyntaxError):  # no file of the project, or none of Python
+                continue
+            module.read_calls(module.read_flag)
+            if module.flags or module.unset or module.seed_words:
+                script.flags, script.unset, script.names = module.flags, module.unset, module.names
+                script.seed_words = module.seed_words
+                script.found.left_out.append(f"config: its flags are those of {from_here(file)}")
+                return
 
 
 def _run_by_import(tree: ast.Module) -> Iterator[str]:
