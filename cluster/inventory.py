@@ -412,8 +412,8 @@ def _chosen(visible: str, handles: Sequence[Any], nvml: Any) -> Iterator[Any]:
         if entry.isdecimal() and int(entry) < len(handles):
             handle = handles[int(entry)]
         elif entry.startswith("GPU-"):  # the beginning of an id is enough
-            ids = [(nvml.nvmlDeviceGetUUID(h), h) for h in handles]
-            handle = next((h for uuid, h in ids if uuid.startswith(entry)), None)
+            ids = [(nvml.nvmlDeviceGetUUID(handle), handle) for handle in handles]
+            handle = next((handle for uuid, handle in ids if uuid.startswith(entry)), None)
         elif entry.startswith("MIG-"):
             with contextlib.suppress(nvml.NVMLError):
                 handle = nvml.nvmlDeviceGetHandleByUUID(entry)

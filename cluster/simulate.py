@@ -157,8 +157,8 @@ def _end_s(hosts: Sequence[_Host], kinds: Sequence[_Kind]) -> float:
         now, _, host, kind, gpus = heapq.heappop(ends)
         host.cpus += kind.cpus
         host.memory_gib += kind.memory_gib
-        for g in gpus:
-            host.gpus[g] += kind.units
+        for index in gpus:
+            host.gpus[index] += kind.units
         _fill(host, kinds, now, ends)
     return now
 
@@ -183,8 +183,8 @@ def _fill(host: _Host, kinds: Sequence[_Kind], now: float, ends: list[_End]) -> 
         _, duration_s = kind.waiting.popleft()
         host.cpus -= kind.cpus
         host.memory_gib -= kind.memory_gib
-        for g in gpus:
-            host.gpus[g] -= kind.units
+        for index in gpus:
+            host.gpus[index] -= kind.units
         heapq.heappush(ends, (now + duration_s, turn, host, kind, gpus))
         if kind.waiting:
             heapq.heappush(firsts, (kind.waiting[0][0], kind))
@@ -200,6 +200,6 @@ def _free_gpus(host: _Host, kind: _Kind) -> tuple[int, ...] | None:
         return None
     if not kind.gpus:
         return ()
-    free = [g for g, units in enumerate(host.gpus) if units >= kind.units]
-    free.sort(key=lambda g: host.gpus[g])
+    free = [index for index, units in enumerate(host.gpus) if units >= kind.units]
+    free.sort(key=lambda index: host.gpus[index])
     return tuple(free[: kind.gpus]) if len(free) >= kind.gpus else None

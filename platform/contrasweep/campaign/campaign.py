@@ -1055,10 +1055,10 @@ class Referee:
         # The smallest p of n seeds, where each shows a gain, is 1 / 2^n. It must reach the level of the last look.
         rule = self.campaign.rule()
         looks = rule.looks()
-        most = looks[-1]
-        if 0.5**most > rule.look_level(expected.level, len(looks) - 1):
+        most_seeds = looks[-1]
+        if 0.5**most_seeds > rule.look_level(expected.level, len(looks) - 1):
             raise SpecError(
-                f"no result of {most} seeds reaches the level of the next confirmation, "
+                f"no result of {most_seeds} seeds reaches the level of the next confirmation, "
                 f"{expected.level:.2g}",
                 place="seeds.most",
                 value=self.campaign.seeds.most,

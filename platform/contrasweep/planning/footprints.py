@@ -248,14 +248,14 @@ class Footprints:
         )
 
     def _on_type(
-        self, gpu: str, base: Footprint, trial: Trial, seen: Mapping[str, Peak]
+        self, gpu: str, base: Footprint, trial: Trial, peaks: Mapping[str, Peak]
     ) -> tuple[OnType, str] | None:
         """Return the GPU memory that a trial needs on one type of GPU, and its source; None where nothing is known.
 
-        `seen` is type of host -> the peaks measured of the trial's cell. A peak on this type is taken first, then what
+        `peaks` is type of host -> the peaks measured of the trial's cell. A peak on this type is taken first, then what
         the memory model predicts. After these comes the highest peak on other types, with a larger margin.
         """
-        measured = {host: peak for host, peak in seen.items() if peak.gpu_memory_gib}
+        measured = {host: peak for host, peak in peaks.items() if peak.gpu_memory_gib}
         if gpu in measured:
             peak = measured[gpu]
             busy = max(peak.gpu_busy, base.gpu_busy)
@@ -266,18 +266,18 @@ class Footprints:
             predicted = self.learned.gpu.predict(key, counted.gib)
             return OnType(gpu, predicted, self.learned.gpu.margin(key), base.gpu_busy), ESTIMATED
         if measured:
-            most = max(peak.gpu_memory_gib for peak in measured.values())
-            return OnType(gpu, most, MARGIN_UNMEASURED, base.gpu_busy), MEASURED
+            highest = max(peak.gpu_memory_gib for peak in measured.values())
+            return OnType(gpu, highest, MARGIN_UNMEASURED, base.gpu_busy), MEASURED
         return None
 
-    def _on_host(self, base: Footprint, trial: Trial, seen: Peak | None) -> tuple[Footprint, str]:
+    def _on_host(self, base: Footprint, trial: Trial, peak: Peak | None) -> tuple[Footprint, str]:
         """Return `base` with the host memory of a trial without GPU whose arm declares no resources, and its source.
 
-        The host memory is the measured peak `seen` of its cell with a margin; without one, what the memory model
+        The host memory is the measured `peak` of its cell with a margin; without one, what the memory model
         predicts; else that of `base`.
         """
-        if seen:
-            return replace(base, host_memory_gib=_rounded(seen.host_memory_gib * MARGIN)), MEASURED
+        if peak:
+            return replace(base, host_memory_gib=_rounded(peak.host_memory_gib * MARGIN)), MEASURED
         counted = self._counted(trial)
         if counted is not None:
             key = calibration_key(CPU, counted.architecture)

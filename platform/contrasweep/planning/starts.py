@@ -232,21 +232,21 @@ class Sources:
                 place="start",
                 value=f"keep: {plan.study.keep}, keep_checkpoints_of: {keeps}",
             )
-        planned = [
-            (trial, cell.axes)
-            for cell in plan.cells
-            if cell.arm == start.arm
+        cells = [cell for cell in plan.cells if cell.arm == start.arm]
+        ended = self._records(start.study, {trial.id for cell in cells for trial in cell.trials})
+        sources = [
+            SourceTrial(
+                trial.id,
+                trial.config,
+                trial.data,
+                trial.fold,
+                trial.seed,
+                cell.axes,
+                ended.get(trial.id),
+            )
+            for cell in cells
             for trial in cell.trials
         ]
-        ended = self._records(start.study, {trial.id for trial, _ in planned})
-        sources = []
-        for trial, axes in planned:
-            record = ended.get(trial.id)
-            sources.append(
-                SourceTrial(
-                    trial.id, trial.config, trial.data, trial.fold, trial.seed, axes, record
-                )
-            )
         return sources or self._stored(start)
 
     def _stored(self, start: Start) -> list[SourceTrial]:

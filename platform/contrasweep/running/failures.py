@@ -87,13 +87,13 @@ def unreported_metric(metric: str, record: Record) -> str:
     hint = choose_from("metrics", list(record.metrics), metric)
     if not record.metrics:
         # A function yields its reports. A command prints or writes them, where its arm says so by `metrics`.
-        ways = f'`yield Report(step, {{"{metric}": number}})`'
+        how_to_report = f'`yield Report(step, {{"{metric}": number}})`'
         if record.trainable == COMMAND_PATH:
             sources = record.config.get(OPTIONS, {}).get("metrics")
-            ways = (
+            how_to_report = (
                 f"none of {sources} is in what it printed and left" if sources else WAYS_TO_REPORT
             )
-        hint = f"it has reported nothing: {ways}"
+        hint = f"it has reported nothing: {how_to_report}"
     return (
         f"metric: no trial has reported {metric!r}, and the first of arm {record.arm} has ended; {hint}. "
         "Nothing more is trained: mend the study or what the trainable reports, and the same command with "

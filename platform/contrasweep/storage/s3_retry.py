@@ -160,14 +160,14 @@ class Retry:
             raise storage_error(verb, place, error, attempt) from None
         # No warning where access is denied: the final error says so.
         if not is_denied(error):
-            of = f" of {self.attempts}" if self._is_counted(error) else ""
+            of_attempts = f" of {self.attempts}" if self._is_counted(error) else ""
             log.warning(
                 "could not %s %s (%s); attempt %d%s in %.1f s",
                 verb,
                 place,
                 message(error),
                 attempt + 1,
-                of,
+                of_attempts,
                 wait,
             )
         time.sleep(wait)

@@ -175,10 +175,10 @@ class Follower:
         lacks = {**dict.fromkeys(self.waiting, self.error), **self.refused}
         if not lacks and not self.error:
             return ""
-        part = plural(len(lacks), "trial") if lacks else "the summary"
+        gap = plural(len(lacks), "trial") if lacks else "the summary"
         reason = next(filter(None, [self.error, *self.refused.values()]), "it took too long")
         remedy = "the records have everything: run `contrasweep sync` for this study"
-        return f"{self.target.name} lacks {part} of study {self.records.study} ({' '.join(reason.split())}); {remedy}"
+        return f"{self.target.name} lacks {gap} of study {self.records.study} ({' '.join(reason.split())}); {remedy}"
 
     def refusals(self) -> str:
         """Return how many trials the tracker has refused, with the ids of the first of them and the reasons, in a line.
@@ -205,8 +205,8 @@ class Follower:
         }
         broken: list[BrokenFileError] = []
         # Many records are read faster from compacted files, which `read_records` uses if it gets the etags of all.
-        wanted = etags if len(changed) >= MANY_RECORDS else {i: etags[i] for i in changed}
-        records_read = compact.read_records(self.records, broken, changed, wanted)
+        etags_to_use = etags if len(changed) >= MANY_RECORDS else {i: etags[i] for i in changed}
+        records_read = compact.read_records(self.records, broken, changed, etags_to_use)
         for trial_id in changed:
             self._drop(trial_id)
             self._etags[trial_id] = etags[trial_id]

@@ -462,7 +462,9 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
             return
         self.idle_message_at = now + IDLE_REPEAT_S
         state = loop.progress.state
-        left = len(waiting) + len(too_large) if state.total is None else state.total - state.done
+        trials_left = (
+            len(waiting) + len(too_large) if state.total is None else state.total - state.done
+        )
         if waiting:
             place = loop.placements.place(waiting[0].trial)
             gpu = f"{place.share} of a {place.gpu}, " if place.gpu else ""
@@ -472,7 +474,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
             )
         else:
             why = loop.placements.footprints.why_not(too_large[0].trial)
-        loop.progress.waits(f"no trial runs: {left} to come; {why}")
+        loop.progress.waits(f"no trial runs: {trials_left} to come; {why}")
 
     def _safely(self, call: Callable[..., Any], *arguments: Any) -> None:
         """Call a function of the loop, so that none of its errors ends Tune at once.

@@ -282,10 +282,10 @@ class Server(Target):
                     self.log(run, tags=waiting)
             status = study_status(statuses, outcome)
             # A complete study ended with its last trial; any other ends now.
-            at = None
+            ended_at = None
             if newest_first and outcome == "complete":
-                at = milliseconds(newest_first[0].ended)
-            self.client.set_terminated(self.parent_id, status, at)
+                ended_at = milliseconds(newest_first[0].ended)
+            self.client.set_terminated(self.parent_id, status, ended_at)
 
     def keep(self) -> None:
         """Write to the storage the addresses of the pages of the study and of all runs that are known."""
@@ -583,9 +583,9 @@ class Server(Target):
         evaluations.
         """
         keys = self._keys(files, record)
-        at = milliseconds(record.ended)
+        ended = milliseconds(record.ended)
         of_record = [
-            Point(keys[name], float(value), at, record.step)
+            Point(keys[name], float(value), ended, record.step)
             for name, value in record.metrics.items()
         ]
         present = run.keys | {point.key for point in points}

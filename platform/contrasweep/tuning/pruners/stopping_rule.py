@@ -95,7 +95,7 @@ class Asha(StoppingRule):
             # A trial is judged once at a rung: by its first report at or past it.
             if min(at_or_past) == step:
                 peer_values = (first_from(history, rung) for history in peers.values())
-                at_rung = [values[step], *(v for v in peer_values if v is not None)]
+                at_rung = [values[step], *(value for value in peer_values if value is not None)]
                 at_rung.sort(reverse=True)
                 kept = len(at_rung) // self.reduction
                 # The worst of the trials that go on sets the bar.
