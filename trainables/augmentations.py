@@ -162,7 +162,7 @@ def resolve_augmentation(
     if name not in AUGMENTATIONS:
         if shape is not None and shape[-1] == 1:
             name = "glyphs"
-        # Photographs of any size are cropped anyway, and more strongly, as on ImageNet.
+        # `ANY_SIDE` in place of a height: images differ in size, and are cropped more strongly, as on ImageNet.
         elif shape is not None and shape[0] == ANY_SIDE:
             name = "imagenet"
         else:

@@ -224,7 +224,10 @@ def import_module(
     # The module is someone else's: whatever it raises is told in one line.
     except (Exception, SystemExit) as error:
         # The missing module, if that is the error, is the named one, a package around it, or one that it imports.
-        missing = (error.name if isinstance(error, ModuleNotFoundError) else "") or ""
+        # "" is any other error.
+        missing = ""
+        if isinstance(error, ModuleNotFoundError):
+            missing = error.name or ""
         is_named = bool(missing) and f"{name}.".startswith(f"{missing}.")
         # A machine that only plans may lack what a module imports: the caller leaves this check to those that train.
         if missing and not is_named and not is_installed(TRAINING_PACKAGE):

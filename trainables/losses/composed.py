@@ -173,6 +173,7 @@ class ComposedLoss(BatchLoss):
 
         Most losses have one; `margin_contrastive` has one of positive and one of negative pairs.
         """
+        # Counts the negatives, where a caller wants that (see `negatives.with_tally`).
         if self.tally is not None:
             self.tally.add(scores, negatives)
         scores = scores if self.scale is None else scores * self.scale

@@ -50,7 +50,8 @@ class ExternalEntry(External):
         A target that takes `**kwargs` may be given any further parameter.
         """
         path = self.name
-        # A function takes embeddings and labels first; a class gets dimension and number of classes from us.
+        # A function takes embeddings and labels first. A class gets dimension (`DIMS`) and number of classes
+        # (`CLASSES`) from us. None of these is a setting.
         after = 0 if inspect.isclass(self.target) else 2
         fields = {
             name: field

@@ -227,6 +227,7 @@ def _products(part: Part) -> tuple[Products, dict[str, int]]:
     name, brand, category, description = (
         _texts(part, column) for column in ("name", "brand", "category", "description")
     )
+    # A product's text has its name and description; its record has brand and category too.
     text = [" ".join(fields) for fields in zip(name, description, strict=True)]
     record = [" ".join(fields) for fields in zip(name, brand, category, description, strict=True)]
     numbers = {product: number for number, product in enumerate(ids)}

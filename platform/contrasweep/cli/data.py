@@ -136,4 +136,6 @@ def _print_one(shown: "DatasetRow", json: bool) -> None:
         return
     for key, value in {**shown, "rows": _counts(shown["rows"])}.items():
         text = value if isinstance(value, str) else dumps(value, ensure_ascii=False)
-        print(f"{key:14s}{text[:400]}{' … (--json shows all)' if len(text) > 400 else ''}")
+        if len(text) > 400:
+            text = f"{text[:400]} … (--json shows all)"
+        print(f"{key:14s}{text}")

@@ -80,8 +80,8 @@ class Pattern:
         White space matches any white space. `self.names` gets the names, in the order of the groups.
         """
         expression = ""
-        # Names of fields stand between the parts of the text. That of a field whose text is skipped is `_`.
-        # `split` gives text and name in turns, so that every second part is a name.
+        # `split` gives text and the name of a field in turns, so that every second part is a name. The name `_` is that
+        # of a field whose text is skipped.
         for i, part in enumerate(_FIELD.split(text)):
             if i % 2 == 0:
                 expression += r"\s+".join(map(re.escape, re.split(r"\s+", part)))
@@ -107,8 +107,8 @@ class Pattern:
         for name, group in groups:
             # A comma behind a number is no part of it; 1,024 is a number too.
             text = (group or "").strip(", ")
-            is_number = name != files.CHECKPOINT and _THOUSANDS.fullmatch(text)
-            texts[name] = text.replace(",", "") if is_number else text
+            has_thousands = name != files.CHECKPOINT and _THOUSANDS.fullmatch(text)
+            texts[name] = text.replace(",", "") if has_thousands else text
         return {"line": self.count, **files.values(texts.items())}
 
 
@@ -182,6 +182,7 @@ class Metrics:
             yield report
             if report.checkpoint is not None:
                 shutil.rmtree(report.checkpoint, ignore_errors=True)
+        # Errors from here on name the field `metrics` of the study, which has the patterns.
         self._place = "metrics"
         for line in output:
             self.printed += 1

@@ -284,7 +284,9 @@ def _settings(config: Config, flags: Config, folder: Path) -> dict[str, str]:
     }
     paths = {}
     for form, text in texts.items():
-        path = folder / f"{form.replace(':', '-')}.{'yaml' if ':' in form else 'json'}"
+        # config.json, config-yaml.yaml and config-wandb.yaml
+        ending = "yaml" if ":" in form else "json"
+        path = folder / f"{form.replace(':', '-')}.{ending}"
         path.write_text(text)
         paths[form] = str(path)
     return paths

@@ -62,11 +62,14 @@ def show(manifest: Manifest) -> DatasetRow:
     These are its folds, the specs of its columns, the number of rows of each class by split, and the source of the
     data.
     """
-    folds = manifest.folds
+    # Where the data do not come with folds, a study says how many it wants, and the rule alone is shown.
+    folds = None
+    if manifest.folds:
+        given = manifest.folds.rule == "given"
+        folds = f"{manifest.folds.count} (given)" if given else manifest.folds.rule
     return {
         **summary(manifest),
-        # Where the data do not come with folds, a study says how many it wants.
-        "folds": folds and (f"{folds.count} (given)" if folds.rule == "given" else folds.rule),
+        "folds": folds,
         "columns": dict(manifest.columns),
         "class_counts": {
             split: dict(zip(manifest.classes, counts["classes"], strict=True))

@@ -213,11 +213,11 @@ def _in_shards(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     where `tables` end. Columns have the types of `columns.plain`.
     """
     # Tables of the importer may end anywhere. Shards must not depend on that, because the digest depends on shards.
-    waiting: list[pa.Table] = []
+    waiting: list[pa.Table] = []  # tables whose rows are in no shard yet
     rows = 0  # in the tables that wait
     size = 0  # bytes of these rows
     most_bytes = 4 * SHARD_BYTES
-    shard_rows = 0  # 0: not known before the first table
+    shard_rows = 0  # rows of a full shard; 0: not known before the first table
     for table in map(plain, tables):
         if table.num_rows == 0:
             continue

@@ -188,6 +188,7 @@ def _samples(path: Path) -> pd.DataFrame:
         numeric = rows.select_dtypes("number")
         scores = [name for name in numeric if name not in ("doc_id", "idx", "target")]
     columns = ["doc_id", *scores]
+    # The harness scores an example once for each filter of the answers.
     if "filter" in rows:
         columns.append("filter")
     # The file is called samples_TASK_TIME.jsonl.
@@ -272,7 +273,8 @@ def _wandb(path: Path) -> pd.DataFrame:
 
 def _neptune(path: Path) -> pd.DataFrame:
     """Read what neptune-exporter wrote of a run as a row per step: its series, with its settings in every row."""
-    # In the file each row is a value, in the column of its type; the other columns of values are empty.
+    # In the file each row is a value, in the column of its type; the other columns of values are empty. So the first
+    # value that is not empty is the row's.
     rows: pd.DataFrame = READERS[".parquet"](path)
     columns = rows.filter(regex="^(float|int|bool|string)_value$").astype(object)
     rows["value"] = columns.bfill(axis=1).iloc[:, 0]

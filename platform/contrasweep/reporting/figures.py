@@ -64,6 +64,7 @@ def ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
     smallest = max((high - low) / 5, 1.0 if whole else 0.0)
     power = 10 ** math.floor(math.log10(smallest))
     factors = (1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10)
+    # 1e-9 forgives rounding, here and below.
     step = min(power * factor for factor in factors if power * factor >= smallest * (1 - 1e-9))
     # The multiples of the step from `low` to `high`, both included up to rounding.
     first = math.ceil(low / step - 1e-9)

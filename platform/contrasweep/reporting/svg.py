@@ -73,6 +73,7 @@ def draw(chart: Lines) -> Markup:
             f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
             f'<text class="tick" x="{LEFT - 5}" y="{y + 3.5:.1f}" text-anchor="end">{short(tick)}</text>'
         )
+    # The vertical label is centred at the plot's middle, and may be twice as long as the middle is from the top.
     middle = (HEIGHT - BOTTOM + TOP) / 2
     parts.append(
         f'<text class="label" transform="translate(11 {middle}) rotate(-90)" '

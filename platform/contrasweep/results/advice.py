@@ -386,7 +386,7 @@ class Advice:
         """Return the advice for JSON: the sizes with their price, and what is predicted of each comparison.
 
         Entries have the names of the attributes. But `forecasts` are called `comparisons`, and `type` and `names` are
-        left out. An infinite number is None.
+        left out. An infinite number is None. `enough_as_estimated` is None where the forecast has no such size.
         """
         return {
             "present": self._document_of(self.present),

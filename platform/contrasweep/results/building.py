@@ -114,8 +114,8 @@ def trials_of(
     outside = frame.get("cause", absent).isin(OUTSIDE).to_numpy()
     missing = outside | np.isin(status, UNFIT)
     # A metric with the name of an axis is called `metric.NAME`.
-    reported = "metric.collapsed" if "collapsed" in factors else "collapsed"
-    # Column of the result -> column of `frame` whose labels it has.
+    collapsed_column = "metric.collapsed" if "collapsed" in factors else "collapsed"
+    # Column of the result -> column of `frame` whose labels it has; `label` makes a text of each value.
     sources = dict(zip(_columns(factors), factors, strict=True)) | {"fold": "fold", "seed": "seed"}
     labels = {
         column: list(map(label, frame[source].astype(object))) for column, source in sources.items()
@@ -126,7 +126,7 @@ def trials_of(
         status=status,
         lost=np.isin(status, LOST) & ~missing,
         missing=missing,
-        collapsed=frame.get(reported, absent).eq(1).to_numpy(),
+        collapsed=frame.get(collapsed_column, absent).eq(1).to_numpy(),
         value=np.where(np.isin(status, list(COUNTING)), values, np.nan),
     )
     # Texts as Python's objects, which loops read many times faster than Arrow's texts.

@@ -110,12 +110,12 @@ def judge_look(
 
 def planned_looks(declared: Replicates, log: LookLog, stage: Stage) -> Looks:
     """Return all looks of the study: those that `log` has, the present one at `stage`, and `declared` further ones."""
+    # Each look as its number of replicates and its time (see `Looks`).
     before = [(look.replicates, look.time) for look in log.looks]
     ahead = [(n, spending_time(declared, log, n)) for n in declared.looks if n > stage.replicates]
     all_looks = [*before, (stage.replicates, stage.time), *ahead]
-    return Looks(
-        tuple(float(n) for n, _ in all_looks), tuple(t for _, t in all_looks), declared.spending
-    )
+    information = tuple(float(n) for n, _ in all_looks)
+    return Looks(information, tuple(time for _, time in all_looks), declared.spending)
 
 
 def judged_pairs_of(results: Results) -> list[PairEvidence]:

@@ -158,6 +158,7 @@ def importance(frame: pd.DataFrame, document: StudyDocument) -> pd.DataFrame:
             drawn = {name: row[name] for name in space if name in row and row[name] == row[name]}
             configs.append((drawn, float(row["value"])))
         result = ped_anova(configs, space, mode=document.mode)
+        # Without shares, as of too few configurations, each setting has a row all the same.
         for name in result.shares or space:
             share = result.shares.get(name, np.nan)
             noise = result.noise.get(name, np.nan)

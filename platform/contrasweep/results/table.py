@@ -698,7 +698,8 @@ def latex_of(tables: Sequence[Table]) -> str:
     if any(table.averages for table in tables):
         body.insert(-1, r"\midrule")
 
-    # Below the table its legend, and the verdicts unless a caption says that they stand elsewhere.
+    # Below the table its legend, and the verdicts unless a caption says that they stand elsewhere. What text marks
+    # by an asterisk is bold here, and the legend says so.
     legend = (marked_as(line, "bold:") for line in legend_of(tables))
     below = [line[0].upper() + line[1:] for line in legend]
     if not first_table.style.caption:

@@ -500,8 +500,8 @@ def contrast(
         values = tuple(map(float, d))
         error = math.sqrt(variance)
         return Contrast(mean, error, degrees, components, design, values, relative_weights)
-    # Folds: the design has as many repeats and seeds as were run, rounded. Searched folds, without differences, count
-    # in their repeat.
+    # Folds: the design has as many repeats and seeds as were run, rounded. Folds that a search used have no
+    # differences, but are part of their repeat, so they are added before folds are divided by the folds of a repeat.
     codes = codes_of(folds)
     means = np.bincount(codes, d) / np.bincount(codes)
     planned = design or Design(folds=len(means))

@@ -276,7 +276,8 @@ def paired_evidence(
     if not known.any():
         return None
     # A difference that only rounding makes is set to 0: it would break a tie.
-    d[known & (np.abs(d) <= TIE * max(np.abs(a[known]).max(), np.abs(b[known]).max()))] = 0.0
+    largest = max(np.abs(a[known]).max(), np.abs(b[known]).max())
+    d[known & (np.abs(d) <= TIE * largest)] = 0.0
     rows = _Rows(pairs, design, weights, items)
     common = rows.contrast(d)
     if common is None:
@@ -293,7 +294,8 @@ def paired_evidence(
     collapsed_a, depth_a = rows.collapses(a, arm_a.collapsed, mode)
     collapsed_b, depth_b = rows.collapses(b, arm_b.collapsed, mode)
     in_contrast = rows.in_contrast(d)
-    # Whether each arm has one value in all replicates. Only equal differences can come of that.
+    # Whether each arm has one value in all replicates. Then all differences are equal, so this is asked only where
+    # they are.
     constant = False
     if common.n > 1 and common.standard_error == 0 and design.counts_trainings:
         arms = [rows.contrast(np.where(np.isfinite(d), values, np.nan)) for values in (a, b)]

@@ -399,7 +399,8 @@ def detectable_difference(now: Contrast, design: Design, level: float) -> float:
         degrees = max(1.0, design.degrees(components))
     if error == 0:
         return math.inf
-    return error * root(lambda x: t_power(x, degrees, level) - POWER, 1e5)
+    # In units of the error: where the power of the t-test reaches `POWER`.
+    return error * root(lambda effect: t_power(effect, degrees, level) - POWER, 1e5)
 
 
 def smallest_sufficient_design(

@@ -36,9 +36,10 @@ def _flips(n: int) -> Sequence[Any]:
         blocks = [(numbers >> np.arange(n)) & 1]
     else:
         rng = np.random.default_rng(20240501)
-        most = max(1, ENTRIES_AT_ONCE // n)
-        rows = (min(most, DRAWS - first) for first in range(0, DRAWS, most))
-        blocks = (rng.integers(0, 2, (count, n), dtype=np.int8) for count in rows)
+        most_rows = max(1, ENTRIES_AT_ONCE // n)
+        # The rows of each block: `most_rows`, and fewer in the last one.
+        counts = (min(most_rows, DRAWS - first) for first in range(0, DRAWS, most_rows))
+        blocks = (rng.integers(0, 2, (count, n), dtype=np.int8) for count in counts)
     # Block by block, so that only one is in memory unpacked.
     return [np.packbits(block, axis=1) for block in blocks]
 

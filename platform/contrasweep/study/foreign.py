@@ -65,6 +65,7 @@ def optuna_fields(name: str, values: Sequence[Any], keywords: Config) -> Mutable
     distribution have the names of these arguments, so they may be given as `keywords`.
     """
     kind, *names = OPTUNA[name]
+    # A call may give fewer values than the method has arguments.
     fields: MutableConfig = {**dict(zip(names, values, strict=False)), **keywords}
     if kind == "choice":
         # A list by position is `options`; Optuna's name for it is `choices`.

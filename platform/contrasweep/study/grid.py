@@ -339,6 +339,7 @@ class AblationGrid(StudyBase):
             # `data` is an axis of the table and no setting: it chooses the dataset.
             data = axes.get(DATA_AXIS, self.data)
             values = (dotted.nest(axis, value) for axis, value in axes.items() if axis != DATA_AXIS)
+            # Later ones win: settings of the arm, those that sub-grids add, those of the axes.
             config = canonical.Config(
                 dotted.merge(self.arms[arm].config, added, *values), f"arms.{arm}.config"
             )

@@ -169,6 +169,7 @@ class Sweep(StudyBase):
                     place=f"arms.{name}.start",
                     hint="declare an AblationGrid",
                 )
+            # A budget of epochs or hours has no number of trials of its own.
             if (self.arm_budget.trials or MAX_TRIALS) < len(arm.start_points or []):
                 raise SpecError(
                     "start points count in the budget of their arm, which has fewer trials",

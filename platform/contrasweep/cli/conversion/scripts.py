@@ -243,6 +243,7 @@ class _Script:
         with a dot at its end.
         """
         for key, inner in zip(node.keys, node.values, strict=True):
+            # `**other` in a mapping is an entry without a key.
             name = "**" if key is None else f"{prefix}{self.value(key)}"
             if isinstance(inner, ast.Dict):
                 self._read_tune_space(inner, f"{name}.")
