@@ -54,6 +54,7 @@ class Guard:
         has_temperature = loss is not None and "temperature" in loss.parameters
         or_temperature = " or raise loss.temperature" if has_temperature else ""
         self.remedy = f"lower learning_rate ({learning_rate}){or_temperature}"
+        # The class's docstring says what these are; they are kept in checkpoints (`KEPT_OF_GUARD`).
         self.nonfinite_steps = 0
         self.warned = False
         self.below_zero = False

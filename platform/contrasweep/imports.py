@@ -140,7 +140,8 @@ def project_files(name: str) -> list[str]:
     if project_file(name) is not None:
         return [name]
     parts = Path(name).parts
-    is_below = parts and not {"..", "/"} & set(parts)  # neither the folder itself nor outside of it
+    # A path without parts is the project's folder itself; `..` or a leading `/` may lead outside of it.
+    is_below = parts and not {"..", "/"} & set(parts)
     for folder in project_folders():
         if is_below and os.path.isdir(folder / name):
             names = []

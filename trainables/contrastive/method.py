@@ -210,7 +210,7 @@ class Contrastive(loop.Trained):
                     negatives.append(last.negatives)
                 self._after_step(step)
         metrics = self.guard.means(measured, epoch) | {"learning_rate": self.optimizer.lr}
-        assert last is not None
+        assert last is not None  # a report has at least one step
         # Numbers that are learned beside the network, as they are now.
         if self.temperature is not None:
             metrics["temperature"] = self.temperature.value

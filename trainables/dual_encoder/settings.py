@@ -69,6 +69,7 @@ class DualEncoderSettings(TrainingSettings):
         check_optimizer(self.optimizer, self.learning_rate)
         if not self.of_two_sides:
             losses.check_loss(self.loss)
+        # A user's loss of two sides is tried on two anchors with three candidates; those in `LOSSES` are ours.
         elif self.loss.name not in LOSSES:
             scores = torch.eye(2, 3).requires_grad_()
             with errors_named(f"{self.loss.name} fails on scores [2, 3]", "loss"):

@@ -57,7 +57,7 @@ class Inputs(abc.ABC):
         self.test_rows = np.asarray(test.rows)
         self.test_grouping: ItemColumns = test.grouping
         self.class_names = tuple(trial.data.classes)
-        # Without named classes, the largest label says how many there are.
+        # Without named classes, the largest label of both parts, counted from 0, says how many there are.
         self.classes = len(self.class_names) or 1 + int(
             max(self.train_labels.max(), self.test_labels.max())
         )
@@ -261,6 +261,7 @@ class PairedTraining(loop.Trained):
         scores |= metrics.geometry(
             sample.z, sample.z_raw, sample.labels, self.inputs.classes, prefix="train_"
         )
+        # `beta` weighs the loss of l: to lower it is advice only where it is above 0.
         if self.model.paired and scores.get("centre_cosine", 0.0) > COLLAPSED_COSINE:
             warnings.warn(
                 f"the class centres of z have a mean cosine of {scores['centre_cosine']:.2f}: z shows little "

@@ -85,7 +85,7 @@ def apply_pair(
     stacked = torch.cat([pre, post], dim=1)
     if draws.affine is not None:
         stacked = augmentations.apply(stacked, augmentations.Draws(draws.affine, None, None))
-    # Then the light of each side by itself: gain and offset of its pairs, [n 2 1 1 1].
+    # Then the light of each side by itself: `draws.light` has gain and offset of each pair and side, here [n 2 1 1 1].
     gain, offset = (draws.light[:, :, i, None, None, None] for i in (0, 1))
     sides = stacked.chunk(2, dim=1)
     first, second = (

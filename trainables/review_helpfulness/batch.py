@@ -154,6 +154,7 @@ class Corpus:
         `groups` has for each review the number of the group that it was sampled in; None: no groups, as in an
         evaluation.
         """
+        # The product of each review. Names of products end with `_p`, those of reviews with `_r`.
         owners = self.product[rows]
         text_p, mask_p = _pad_tokens([self.product_tokens[i] for i in owners])
         record_p, record_mask_p = _pad_tokens([self.record_tokens[i] for i in owners])

@@ -74,6 +74,7 @@ def memory(config: Config, data: Manifest) -> Workload:
         # Counted with real tensors on a few pairs, and multiplied by `parts`.
         fake=False,
         parts=rows / COUNTED_PAIRS,
+        # An epoch has at most `max_groups` groups, if that is set.
         steps=settings.epochs
         * math.ceil(min(groups, sampler.max_groups or groups) / sampler.groups),
     )

@@ -718,7 +718,8 @@ def make_server(tools: Tools) -> Any:
 
     instructions = INSTRUCTIONS + ("" if tools.allowance else READ_ONLY)
     server: Any = MCPServer("contrasweep", instructions=instructions, log_level="WARNING")
-    for name in (*tools.READ, *(tools.SPEND if tools.allowance else ())):
+    spending = tools.SPEND if tools.allowance else ()
+    for name in (*tools.READ, *spending):
         notes = ToolAnnotations(read_only_hint=name in tools.READ, open_world_hint=False)
         server.add_tool(guarded(getattr(tools, name)), name=name, annotations=notes)
     return server

@@ -192,6 +192,7 @@ def _linked(home: Path, folder: Path, options: placeholders.Options) -> Iterator
     meanwhile.
     """
     names, left_out = _entries(home, folder, options.metrics)
+    # Names that begin with a dot or an underscore, as those of caches, are not told.
     hidden = sorted(name for name in left_out if name[0] not in "._")
     if hidden:
         why = "as runs leave such, metrics are read there, or git ignores them; the arm's `code` links what it names"

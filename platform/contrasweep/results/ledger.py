@@ -191,6 +191,7 @@ class Ledger:
         Return whether the entry was written: False where another process wrote an entry at this place first.
         """
         key = self._key(len(self.entries))
+        # `after` is the digest of the entry before, so that a later change of that one is found.
         data = ENTRY_FILE.encode(asdict(entry) | {"after": self._last, "at": unix_time()})
         ENTRY_FILE.decode(data, f"{self.store.uri}/{key}")  # what cannot be read is not written
         written = self.store.write(key, data, if_absent=True)

@@ -335,7 +335,8 @@ class Comparison:
             low = self.judgement.low
             high = self.judgement.high
         low, high = self._within(low, high)
-        return (0.0 - high, 0.0 - low) if self.turned else (low, high)  # never -0
+        # Subtracted from 0.0, as -high would make -0.0 of an end that is 0.
+        return (0.0 - high, 0.0 - low) if self.turned else (low, high)
 
     @property
     def level(self) -> float:

@@ -94,6 +94,7 @@ class Evidence:
     def arms_equal(self) -> bool:
         """Whether both arms have equal values in every planned replicate, so that no test could tell them apart."""
         common = self.common
+        # The last line says that no pair has failed, is missing or is still to run.
         return (
             common.n > 1
             and common.difference == common.standard_error == 0

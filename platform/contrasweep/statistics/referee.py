@@ -310,7 +310,8 @@ class Rule:
         all_seeds = np.concatenate([np.broadcast_to(d, (DRAWS, len(d))), following], axis=1)
         # The test of `confirm` on all seeds of each draw: it counts Walsh averages of seeds that have not collapsed.
         within_bound = np.abs(all_seeds) <= _bound(all_seeds)[:, None]
-        critical = np.array([_critical(k, spent) for k in range(n + 1)])[within_bound.sum(axis=1)]
+        critical_of_count = np.array([_critical(k, spent) for k in range(n + 1)])
+        critical = critical_of_count[within_bound.sum(axis=1)]
         i, j = _pairs(n)
         pair_used = within_bound[:, i] & within_bound[:, j]
         averages = (all_seeds[:, i] + all_seeds[:, j]) / 2

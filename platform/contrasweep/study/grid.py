@@ -397,6 +397,7 @@ def flattened(placed: PlacedGrid) -> Iterator[PlacedGrid]:
     """
     yield placed
     for i, inner in enumerate(placed.grid.subgrids):
+        # The outermost grid has the place "", before which no dot stands.
         yield from flattened(
             PlacedGrid(
                 f"{placed.place}.subgrids.{i}".lstrip("."),

@@ -273,9 +273,11 @@ class _Script:
             file = Path(folder or "", f"{str(name).removesuffix('.yaml')}.yaml")
             self.hydra = str(file)
             place = self.folder / file
-            settings = (read_yaml(place.read_text(), str(place)) or ()) if place.is_file() else ()
+            settings: Any = None
+            if place.is_file():
+                settings = read_yaml(place.read_text(), str(place))
             self.seed_words = [
-                f"{key}={{seed}}" for key in settings if SEED_NAME.fullmatch(str(key))
+                f"{key}={{seed}}" for key in settings or () if SEED_NAME.fullmatch(str(key))
             ]
 
     def _take_flag(self, call: ast.Call) -> None:

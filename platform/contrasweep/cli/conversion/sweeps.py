@@ -343,5 +343,6 @@ def _plain(text: str, node: ast.expr) -> Any:
     try:
         return ast.literal_eval(node)
     except ValueError:
+        # A word is no literal of Python, and neither are YAML's `true`, `false` and `null`.
         word = ast.get_source_segment(text, node) or ""
         return {"true": True, "false": False, "null": None}.get(word.lower(), word)

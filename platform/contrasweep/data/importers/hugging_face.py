@@ -170,7 +170,8 @@ def _classes(files: dict[str, list[Path]], image: str, label: str, caption: str)
         rows += len(labels)
         # A file with rows has at least class 0. Rows with a null or negative label are refused by `_members`, by name.
         if len(labels):
-            largest_label = max(largest_label, pc.max(labels).as_py() or 0, 0)
+            largest_here = pc.max(labels).as_py()  # None where all are null
+            largest_label = max(largest_label, largest_here or 0, 0)
     remedy = "--set label=NAME names another column, or none"
     return list(numbered(largest_label, rows, f"the column {label!r}", remedy))
 
