@@ -246,6 +246,8 @@ def _end(group: Group) -> None:
 
 def work(rank: int) -> None:
     """Train epochs as rank 0 asks for them by standard input, until that is closed; the main loop of other ranks."""
+    # First what `start_group` has sent: its arguments, the file `meet` by which the processes find each other, and how
+    # many there are.
     source = sys.stdin.buffer
     length = int.from_bytes(source.read(8), "little")
     trial, resume, build, kind, meet, size = pickle.loads(source.read(length))

@@ -114,6 +114,7 @@ class Contrastive(loop.Trained):
         # Seeded here, so that the initial weights depend on nothing that was drawn before.
         seeding.reseed(*self.key, "weights")
         model = network(self.settings, self.train.shape)
+        # The network is the encoder, then the projection head.
         if self.trial.start_folder is not None:
             checkpoint.load_encoder(self.trial.start_folder, model[0])
         if distributed.processes() > 1:

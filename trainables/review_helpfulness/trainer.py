@@ -234,7 +234,8 @@ class PlateauSchedule(checkpoint.Attributes):
 
     def step(self, value: float) -> None:
         """Take note of an epoch's `value`, the larger the better, and set the next epoch's `lr`."""
-        # A best value of 0 or less is beaten by any larger value.
+        # A value counts as better where it is a ten-thousandth above the best one. A best value of 0 or less is
+        # beaten by any larger value.
         limit = self.best * (1 + 1e-4) if self.best > 0 else self.best
         if value > limit:
             self.best = value

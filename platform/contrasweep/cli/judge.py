@@ -129,7 +129,7 @@ def judge(
                 "a board takes no --margin, --over, --reference, --require and no LaTeX",
                 place="--board",
             )
-        del options["reference"]
+        del options["reference"]  # a board compares every two arms
         judged: Any = rank(source, alpha=0.05 if alpha is None else alpha, **options)
     else:
         judged = judge_table(source, margin=margin, alpha=alpha, over=over, **options)

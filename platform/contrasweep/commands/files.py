@@ -40,6 +40,7 @@ def read(file: Path) -> Iterator[Values]:
 
     The kind is told by the name: `.tfevents.` in it, or its suffix; any other known suffix is JSON.
     """
+    # Without "", the suffix of folders.
     if ".tfevents." not in file.name and file.suffix not in READABLE_SUFFIXES[1:]:
         rule = "a file of metrics is CSV, JSON, JSON lines, TensorBoard's or W&B's, by its name"
         raise SpecError(rule, place="metrics", value=file.name)
@@ -121,6 +122,7 @@ def _events(data: bytes) -> Iterator[Values]:
                 step = value
             elif number == 5:
                 values += [inner for inner_number, inner in _fields(value) if inner_number == 1]
+        # `_scalar` gives None for a value that is no scalar.
         row = dict(filter(None, map(_scalar, values)))
         if row:
             yield {"step": step, **row}

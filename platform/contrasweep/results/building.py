@@ -565,7 +565,9 @@ def _cells(
                     url=links.get(trial["trial_id"]),
                 )
             )
-        cell = Cell(None, None, None, 0, dict(Counter(part["status"])), tuple(replicates))
+        statuses = dict(Counter(part["status"]))
+        # Without a finished trial there is no mean, and no interval of it.
+        cell = Cell(None, None, None, n=0, statuses=statuses, replicates=tuple(replicates))
         done = part[part["value"].notna()]
         if len(done):
             cell = _estimated(cell, done, metric, rule, items)

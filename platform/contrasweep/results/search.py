@@ -253,6 +253,7 @@ def best_frame(entries: Sequence[Best]) -> pd.DataFrame:
     rows = []
     lacking = {name: np.nan for entry in entries for name in entry.settings}
     for entry in entries:
+        # The other fields of `Best` are numbers.
         numbers = {k: v for k, v in vars(entry).items() if k not in ("arm", "settings")}
         rows.append(row_beside({"arm": entry.arm, **lacking, **entry.settings}, numbers))
     return pd.DataFrame(rows)

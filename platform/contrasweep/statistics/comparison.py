@@ -776,6 +776,7 @@ def p_text(p: float, alpha: float | None = None) -> str:
     if p < 1e-4 and (alpha is None or alpha >= 1e-4):
         return "< 0.0001"
     digits = 2
+    # As long as the rounded p is on the other side of `alpha` than p.
     while (
         alpha is not None
         and digits < MOST_DECIMALS

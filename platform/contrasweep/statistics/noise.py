@@ -136,7 +136,7 @@ class Noise:
             if len(changed):
                 steady = f"no: {len(changed)} of {n} seeds gave another value, by up to {changed.max():.3g}"
             lines.append(f"deterministic  {steady}")
-        # How the runs spread.
+        # How the runs spread. The variance of the difference of two independent runs is twice that of a run.
         deviation = self.unpaired.deviation
         lines.append(f"spread         {deviation / math.sqrt(2):.3g} of runs (standard deviation)")
         if len(changed):

@@ -159,7 +159,8 @@ def unpaired_evidence(
         return None
     # The runs of each arm, with its failures as losses.
     all_runs = np.concatenate([a, b])
-    lost = all_runs.min() - np.ptp(all_runs) if mode == "max" else all_runs.max() + np.ptp(all_runs)
+    spread = np.ptp(all_runs)
+    lost = all_runs.min() - spread if mode == "max" else all_runs.max() + spread
     failed_a, failed_b = failed
     with_losses_a = np.append(a, np.full(failed_a, lost))
     with_losses_b = np.append(b, np.full(failed_b, lost))

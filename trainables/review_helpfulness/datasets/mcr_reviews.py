@@ -73,6 +73,7 @@ def read(source: Path, settings: Settings) -> Content:
     products: list[Product] = []
     reviews: list[Review] = []
     for split in SPLITS:
+        # The files of products (prd), of reviews (rvw), and of votes (rel).
         tables = {
             kind: list(_rows(source / f"{category}.{kind}.{split}"))
             for kind in ("prd", "rvw", "rel")

@@ -218,6 +218,7 @@ class _Script:
                 try:
                     if key not in READ_ARGS:
                         raise ValueError(key)
+                    # `study_name` and `name` mean the same.
                     self.search[key.removeprefix("study_")] = self.value(argument)
                 except (ValueError, TypeError):
                     self.found.left_out.append(f"{key}: {text}")

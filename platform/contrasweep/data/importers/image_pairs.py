@@ -93,6 +93,7 @@ def of_rows(path: Path, rows: list[Row], settings: Settings) -> Content:
                 raise DataError(
                     f"{path}, line {row.line}: this pair has no group, which folds=groups needs"
                 )
+            # A fold that the list names does not count; rows for tests have none.
             row["fold"] = ""
             if row.split == "train":
                 row["fold"] = str(fold_of.setdefault(row["group"], len(fold_of)))
