@@ -64,7 +64,10 @@ def install_command(extra: str) -> str:
         return shlex.join(["pip", "install", *editable, f"{folder}[{extra}]"])
     if version := origin.get("vcs_info"):
         url = f"{version['vcs']}+{url}@{version['commit_id']}"
-    return shlex.join(["pip", "install", f"contrasweep[{extra}]" + (f" @ {url}" if url else "")])
+    requirement = f"contrasweep[{extra}]"
+    if url:
+        requirement += f" @ {url}"
+    return shlex.join(["pip", "install", requirement])
 
 
 def require(package: str) -> None:

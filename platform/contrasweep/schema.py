@@ -348,9 +348,12 @@ def resolved_config(settings: Any) -> MutableConfig:
     for name, value in vars(settings).items():
         if name in omitted:
             # The default of a component is given as a name alone, and as a plain value it is {"name": that name}.
-            is_component = hasattr(value, "to_plain")
-            default = {"name": omitted[name]} if is_component else omitted[name]
-            if (plain(value) if is_component else value) == default:
+            default = omitted[name]
+            compared = value
+            if hasattr(value, "to_plain"):
+                default = {"name": default}
+                compared = plain(value)
+            if compared == default:
                 continue
         if not name.startswith("_"):  # as attributes of pydantic's own do
             config[name] = plain(value)

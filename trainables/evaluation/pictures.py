@@ -235,6 +235,7 @@ def matrix(
     `words` name the classes, `label` the columns.
     """
     numbers = values.cpu().numpy()
+    # With values below 0, red and blue are the two signs.
     image = axes.imshow(numbers, vmin=low, vmax=1, cmap="Blues" if low == 0 else "RdBu_r")
     axes.set_xticks(range(len(words)), words, rotation=90, fontsize="x-small")
     axes.set_yticks(range(len(words)), words, fontsize="x-small")

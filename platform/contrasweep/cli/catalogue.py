@@ -170,6 +170,7 @@ def _studies(package: str) -> "Iterator[tuple[str, AblationGrid | Sweep]]":
 
     import_from_here()
     root = import_module(package, place="list studies", kind="study")
+    # A package has a `__path__`, a module has none.
     names = [
         package,
         *(f"{package}.{info.name}" for info in pkgutil.iter_modules(getattr(root, "__path__", ()))),

@@ -114,7 +114,8 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
             **paths,
         }
         if "config" in placeholders.names(command):
-            # A program of W&B reads its seed from there, and not from its flag: `--random_seed {seed}`.
+            # A program of W&B reads its seed from there, and not from its flag. So the value stands there by the name
+            # of the flag before the placeholder, `random_seed` for `--random_seed {seed}`.
             flags = {
                 flag.lstrip("-"): values[word[1:-1]]
                 for flag, word in itertools.pairwise(command)

@@ -28,6 +28,7 @@ class _PlainUnpickler(pickle.Unpickler):
         """Return the object `module.name` that a pickle asks for; `UnpicklingError` where that is not allowed."""
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        # A pickle calls the entry `_codecs.encode` for bytes that are written as text.
         if module == "_codecs":
             return _latin1
         # A pickle of NumPy 1 names modules that are in `_core` from NumPy 2 on.

@@ -362,7 +362,8 @@ def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **options: str
     Raises:
         SpecError: As in `judge`, and where the runs are not of two arms that are replicated by seeds.
     """
-    # Which values are better makes no difference to noise, so that it need not be guessed.
+    # Which values are better makes no difference to noise, so that it need not be guessed. By "further" the replicates
+    # of a source with several tasks are its tasks, which is refused below.
     name, roles, layout, *_ = read_source(source, {"mode": "max"} | options, "further")
     runs = layout.trials
     arms = layout.trials["arm"].drop_duplicates().tolist()

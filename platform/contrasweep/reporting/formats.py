@@ -26,6 +26,7 @@ def inert_cell(value: Any) -> Any:
     """Return `value`, with an apostrophe in front where it is text that a spreadsheet would compute."""
     if not isinstance(value, str) or not value.startswith(FORMULA):
         return value
+    # A number with a sign, such as -1.5, computes nothing.
     try:
         float(value)
     except ValueError:

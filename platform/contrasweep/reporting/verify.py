@@ -252,8 +252,8 @@ def check_comparison(pair: Entries, plan: list[Entries], check: Check) -> None:
     check(place, "counts", pair["n"], len(differences))
     check(place, "gaps", any(pair[name] for name in GAPS), gaps)
     # Gaps count as losses, and arms whose differences are all equal may be taken for copies of one run.
-    spread = max(differences, default=0.0) - min(differences, default=0.0) > 2 * rounding
-    if pair["test"] == "sign-flip test" and len(differences) <= EXACT_UP_TO and spread and not gaps:
+    differ = max(differences, default=0.0) - min(differences, default=0.0) > 2 * rounding
+    if pair["test"] == "sign-flip test" and len(differences) <= EXACT_UP_TO and differ and not gaps:
         check(place, "p", pair["raw_p"], sign_flip_p(differences))
     else:
         check.counted["p not recomputed"] += 1

@@ -118,6 +118,7 @@ def _read_wandb(found: Found, content: Config) -> None:
     run.
     """
     metric = content.get("metric", {})
+    # "minimize" and "maximize" begin with our words for `mode`.
     found.study |= {
         "metric": metric.get("name", "accuracy"),
         "mode": str(metric.get("goal", "min"))[:3],
@@ -270,6 +271,7 @@ def _read_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> N
     if isinstance(direction, list):
         found.left_out.append(f"direction: {direction}")
         direction = direction[0]
+    # "minimize" and "maximize" begin with our words for `mode`.
     found.study |= {
         "name": study_name(sweeper.get("study_name") or "") or found.study["name"],
         "metric": content.get("optimized_metric", "objective"),

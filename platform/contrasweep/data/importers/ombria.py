@@ -43,6 +43,7 @@ def _read(source: Path, settings: Settings) -> Content:
             raise DataError(
                 f"{path}, line {row.line}: {row['pre']} has no tile number, as S2_before_0001.png has"
             )
+        # Its event is the number of later events that have begun by this tile; the first one is 0.
         row["group"] = f"event-{bisect_right(EVENT_STARTS, int(number[1]))}"
     return image_pairs.of_rows(path, rows, image_pairs.Settings(folds="groups"))
 
