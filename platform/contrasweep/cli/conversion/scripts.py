@@ -21,6 +21,7 @@ from contrasweep.cli.conversion.found import (
     study_name,
 )
 from contrasweep.commands.functions import OBJECTIVE, STOP_KEY
+from contrasweep.commands.placeholders import TRIAL_NAMES
 from contrasweep.config import MutableConfig
 from contrasweep.data.yaml_text import read_yaml
 from contrasweep.errors import SpecError
@@ -41,9 +42,9 @@ FUNCTION_ARGUMENTS = ("func", "run_or_experiment", "trainable")
 """Arguments of these calls that name the function which trains."""
 TUNE_PARAMETERS = (*foreign.TUNE, "choice", "grid_search")
 """Functions of `tune` that declare a parameter."""
-ACTIONS_WITHOUT_VALUE = ("store_true", "store_false")
+ACTIONS_WITHOUT_VALUE = {"store_true": True, "store_false": False}
 KNOWN_ACTIONS = (*ACTIONS_WITHOUT_VALUE, "store", "append", "extend")
-"""Actions of argparse whose flags take no value, and all whose flags a study can pass."""
+"""Actions of argparse whose flags take no value -> what the flag gives; all actions whose flags `{args}` can pass."""
 
 
 class _Script:
@@ -66,8 +67,8 @@ class _Script:
         is_tune: Whether the script calls Ray Tune.
         hydra: What messages call the configuration of a script that uses Hydra: its file, or `its configuration`; ""
             for a script without Hydra.
-        seed_words: The words of the command that pass the seed; empty where no flag, and no setting of Hydra, has a
-            `SEED_NAME`.
+        placed_words: The words of the command that pass the seed, where a flag or a setting of Hydra has a `SEED_NAME`,
+            and the flags of argparse's `BooleanOptionalAction`: `{args}` passes neither.
         spaces: The mappings that were read as a space of Ray Tune, with all nodes in them.
         suggested: Parameter of Optuna -> the first call that suggests it.
         doubtful: Nodes of the script that may not be run: below an `if`, or behind a first `return` or `raise`.
@@ -87,7 +88,7 @@ class _Script:
         self.names: dict[str, str] = {}
         self.is_tune = False
         self.hydra = ""
-        self.seed_words: list[str] = []
+        self.placed_words: list[str] = []
         self.spaces: set[ast.AST] = set()
         self.suggested: dict[str, ast.Call] = {}
         self.doubtful: set[ast.AST] = set()
@@ -97,8 +98,11 @@ class _Script:
             node.name: node for node in self.tree.body if isinstance(node, ast.FunctionDef)
         }
         self._assigned: dict[str, ast.expr] = {}  # name -> what is assigned to it
+        self._defaults: MutableConfig = {}  # destination of a flag -> the default that `set_defaults` gives it
         nodes = list(ast.walk(self.tree))
         self.calls = [node for node in nodes if isinstance(node, ast.Call)]
+        # What `set_defaults` says counts for the flags before it too.
+        self.calls.sort(key=lambda call: _method(call) != "set_defaults")
         # How often a name is set: by `=`, `+=`, `for`, `with`, and as a parameter of a function.
         times_set = Counter[str]()
         for node in nodes:
@@ -135,9 +139,17 @@ class _Script:
                 self.found.left_out.append(f"line {call.lineno}: {ast.unparse(call)}")
 
     def read_flag(self, call: ast.Call) -> None:
-        """Read a call of the script if it declares a flag, as `read` does."""
-        if ast.unparse(call.func).endswith(".add_argument"):
+        """Read a call of argparse if it declares a flag or sets defaults of flags, as `read` does."""
+        name = _method(call)
+        if name == "add_argument":
             self._take_flag(call)
+        elif name == "set_defaults":
+            for word in call.keywords:
+                value = self.value(word.value)
+                self._defaults |= {word.arg: value} if word.arg else value
+        # It has flags behind a word of the command.
+        elif name == "add_parser":
+            raise ValueError(name)
 
     def read(self, call: ast.Call) -> None:
         """Read one call of the script: it may declare a search, a parameter or a flag. Any other call is passed over.
@@ -145,7 +157,7 @@ class _Script:
         `ValueError` or `TypeError` where the values in the call are not known without running the script.
         """
         function = ast.unparse(call.func)
-        name = function.rpartition(".")[2]
+        name = _method(call)
         # Many functions are called `run`, such as `asyncio.run`.
         if name in SEARCH_CALLS and (name != "run" or function.endswith("tune.run")):
             self.is_tune |= name in ("run", "Tuner")
@@ -159,13 +171,10 @@ class _Script:
             if self.found.space.setdefault(parameter, fields) != fields:
                 raise ValueError(parameter)
             self.suggested.setdefault(parameter, call)
-        elif name == "add_argument":
-            self._take_flag(call)
         elif function == "hydra.main":
             self._take_configuration(call)
-        # One changes defaults of flags that were read already, the other has flags behind a word of the command.
-        elif name in ("set_defaults", "add_parser"):
-            raise ValueError(name)
+        else:
+            self.read_flag(call)
 
     def value(self, node: ast.expr) -> Any:
         """Return the value of a literal, or of a name that is set once; `ValueError` for any other expression."""
@@ -277,7 +286,7 @@ class _Script:
             settings: Any = None
             if place.is_file():
                 settings = read_yaml(place.read_text(), str(place))
-            self.seed_words = [
+            self.placed_words = [
                 f"{key}={{seed}}" for key in settings or () if SEED_NAME.fullmatch(str(key))
             ]
 
@@ -285,24 +294,39 @@ class _Script:
         """Read a call of argparse's `add_argument`: a flag with a default becomes a setting.
 
         A flag for the seed gets the trial's seed. A flag that the study cannot pass by itself, such as one that is
-        required, goes to `left_out`.
+        required, goes to `left_out`, and so does one that changes nothing.
         """
         words = {word.arg: word.value for word in call.keywords}
         # The long one of `-l, --learning-rate`: its name is that of the setting.
         flag = max(map(self.value, call.args), key=len)
+        name = flag.lstrip("-")
         action = ast.unparse(words.get("action", ast.Constant("store"))).strip("'")
         default = self.value(words["default"]) if "default" in words else None
-        # `{args}` passes a setting that is true as the flag alone, and one that is false not at all. So the default
-        # True of a flag with a value becomes a text.
+        dest = self.value(words["dest"]) if "dest" in words else name.replace("-", "_")
+        default = self._defaults.get(dest, default)
+        # A setting that changes nothing would be recorded, and compared, as if it did.
+        if ACTIONS_WITHOUT_VALUE.get(action) is default is not None:
+            self.found.left_out.append(f"{flag}: {default} with this flag and without it")
+            return
+        if ast.unparse(words.get("type", ast.Constant(""))) == "bool":
+            self.found.left_out.append(f"{flag}: type=bool takes each text as true, False too")
+            return
+        # `{args}` passes a setting that is true as the flag alone, and one that is false not at all.
         if action in ACTIONS_WITHOUT_VALUE:
             default = False
-        elif default is True:
-            default = "True"
         is_required = "required" in words and self.value(words["required"])
-        if SEED_NAME.fullmatch(flag.lstrip("-")):
-            self.seed_words += [flag, "{seed}"]
-        elif FOLD_NAME.fullmatch(flag.lstrip("-")):
+        if SEED_NAME.fullmatch(name):
+            self.placed_words += [flag, "{seed}"]
+        elif FOLD_NAME.fullmatch(name):
             self.found.left_out.append(f"{flag}: add {flag} {{fold}} to the command, and folds: 5")
+        elif (
+            action.endswith("BooleanOptionalAction")
+            and default is not None
+            and name not in TRIAL_NAMES
+        ):
+            # `{args}` has no way to say the second of `--amp` and `--no-amp`, so that the setting is the whole flag.
+            self.flags[name] = flag if default else f"--no-{name}"
+            self.placed_words.append(f"{{{name}}}")
         elif flag[0] != "-" or is_required or action not in KNOWN_ACTIONS or flag == "--args":
             self.found.left_out.append(
                 f"{flag}: add it to the command, or to config with a value of its own"
@@ -310,10 +334,15 @@ class _Script:
         elif default is None:
             self.unset.append(flag)
         else:
-            name = flag.lstrip("-")
-            self.flags[name] = default
+            # A flag with a value needs a text: true would be the flag alone.
+            self.flags[name] = "True" if default is True else default
             if not flag.startswith("--"):
                 self.names[name] = flag
+
+
+def _method(call: ast.Call) -> str:
+    """Return the last part of what a call calls: `add_argument` for `parser.add_argument(...)`."""
+    return ast.unparse(call.func).rpartition(".")[2]
 
 
 def _names_in(node: ast.expr) -> list[str]:
@@ -379,9 +408,9 @@ def _take_flags_of_modules(script: _Script) -> None:
             except (OSError, ValueError, SyntaxError):  # no file of the project, or none of Python
                 continue
             module.read_calls(module.read_flag)
-            if module.flags or module.unset or module.seed_words:
+            if module.flags or module.unset or module.placed_words:
                 script.flags, script.unset, script.names = module.flags, module.unset, module.names
-                script.seed_words = module.seed_words
+                script.placed_words = module.placed_words
                 script.found.left_out.append(f"config: its flags are those of {from_here(file)}")
                 return
 
@@ -444,7 +473,7 @@ def _as_command(script: _Script, path: str) -> None:
     found.config |= script.flags
     found.searcher = "random" if found.space else "grid"
     settings = "{args:hydra}" if script.hydra else "{args}"
-    found.arm = {"command": ["python", path, *script.seed_words, settings]}
+    found.arm = {"command": ["python", path, *script.placed_words, settings]}
     if script.names:
         found.arm["names"] = script.names
     # The script does search, but a study can only import a function at the top of the file.
