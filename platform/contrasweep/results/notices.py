@@ -31,6 +31,8 @@ NOTICES = {
 """Metric -> the notice that holds where the metric's last value is 1: what a method found of its trial; a remedy."""
 MOST_CELLS = 4
 """The most cells that a notice names of an arm."""
+LEAST_GROUPS = 3
+"""In fewer groups of trials, equal values may be chance, as of an accuracy on few items."""
 FIRST_EPOCHS = 3
 """From this epoch on a notice is told while the trial still trains."""
 
@@ -128,14 +130,44 @@ def unread_settings(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
 
 def unread_lines(records: Iterable[Record]) -> list[str]:
     """Return a sentence for each setting that is set in some arms and that no trial of them ever read."""
+    return [
+        f"{key}: no trial of {_arms(arms)} read this setting, so it changed nothing there; it may be misspelt."
+        for key, arms in unread_settings(records).items()
+    ]
+
+
+def unmoved_lines(trials: "pd.DataFrame", axes: Sequence[str], metric: str) -> list[str]:
+    """Return a sentence for each axis that changed no value of `metric` in some arms, as where a script ignores a flag.
+
+    `trials` has a row per finished trial: arm, axes, fold, seed and metrics. An arm counts if it has several values and
+    at least `LEAST_GROUPS` groups of trials that differ in the axis alone.
+    """
     lines = []
-    for key, arms in unread_settings(records).items():
-        word = "arm" if len(arms) == 1 else "arms"
-        lines.append(
-            f"{key}: no trial of {word} {', '.join(arms)} read this setting, so it changed nothing there; "
-            "it may be misspelt."
-        )
+    trials = trials.astype(dict.fromkeys(axes, str))  # lists cannot be grouped by
+    values = trials.groupby("arm", sort=False)[metric].nunique()
+    for axis in axes:
+        same = ["arm", *(name for name in (*axes, "fold", "seed") if name != axis)]
+        groups = trials.groupby(same, dropna=False, sort=False)
+        # A group says something if it has several values of the axis.
+        compared = groups[axis].nunique() > 1
+        equal = groups[metric].nunique(dropna=False)[compared] == 1
+        by_arm = equal.groupby(level="arm", sort=False).agg(["all", "size"])
+        arms = [
+            arm
+            for arm, all_equal, count in by_arm.itertuples(name=None)
+            if all_equal and count >= LEAST_GROUPS and values[arm] > 1
+        ]
+        if arms:
+            lines.append(
+                f"{axis}: trials of {_arms(arms)} that differ in it alone have the same {metric}; check that it "
+                "reaches the training"
+            )
     return lines
+
+
+def _arms(names: Sequence[str]) -> str:
+    """Return `arm a`, or `arms a, b`."""
+    return f"{'arm' if len(names) == 1 else 'arms'} {', '.join(names)}"
 
 
 @dataclass(frozen=True)

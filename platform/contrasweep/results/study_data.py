@@ -15,7 +15,14 @@ from contrasweep.data.manifest import NO_DATA
 from contrasweep.errors import BrokenFileError, SpecError, choose_from, plural
 from contrasweep.live.overview import no_such_study
 from contrasweep.results.items import Items
-from contrasweep.results.notices import MixedCode, notice_lines, retrained, unread_lines
+from contrasweep.results.notices import (
+    MixedCode,
+    notice_lines,
+    retrained,
+    unmoved_lines,
+    unread_lines,
+    unread_settings,
+)
 from contrasweep.results.rendering import DisplayNames, display_names
 from contrasweep.rows import ItemColumns
 from contrasweep.storage import compact
@@ -266,8 +273,12 @@ class StudyData:
 
     @cached_property
     def notices(self) -> list[str]:
-        """Sentences on the classes of the data, on what trials report of themselves, and on warnings in logs."""
+        """Sentences on the data's classes, on what trials report, on axes without effect, and on warnings in logs."""
         lines = [*self.document.data_notes, *notice_lines(self.done, self.axes, self.names)]
+        # Of a setting that no trial read, `unused_settings` says it.
+        unread = unread_settings(self.all_records.values())
+        read_axes = [axis for axis in self.axes if axis not in unread]
+        lines += unmoved_lines(self.done, read_axes, self.metric)
         if self.warned:
             lines.append(
                 f"{len(self.warned)} of {len(self.planned)} trials have warnings in their logs"
