@@ -131,7 +131,7 @@ def unread_settings(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
 def unread_lines(records: Iterable[Record]) -> list[str]:
     """Return a sentence for each setting that is set in some arms and that no trial of them ever read."""
     return [
-        f"{key}: no trial of {_arms(arms)} read this setting, so it changed nothing there; it may be misspelt."
+        f"{key}: no trial of {arms_in_words(arms)} read this setting, so it changed nothing there; it may be misspelt."
         for key, arms in unread_settings(records).items()
     ]
 
@@ -159,13 +159,13 @@ def unmoved_lines(trials: "pd.DataFrame", axes: Sequence[str], metric: str) -> l
         ]
         if arms:
             lines.append(
-                f"{axis}: trials of {_arms(arms)} that differ in it alone have the same {metric}; check that it "
-                "reaches the training"
+                f"{axis}: trials of {arms_in_words(arms)} that differ in it alone have the same {metric}; check that "
+                "it reaches the training"
             )
     return lines
 
 
-def _arms(names: Sequence[str]) -> str:
+def arms_in_words(names: Sequence[str]) -> str:
     """Return `arm a`, or `arms a, b`."""
     return f"{'arm' if len(names) == 1 else 'arms'} {', '.join(names)}"
 

@@ -521,13 +521,14 @@ class Results(StudyData):
     def study_notes(self) -> list[str]:
         """Sentences that stand below any table of the study.
 
-        They are on how the study was confirmed, on the known settings that its searches began with, on settings that no
-        trial read, on the campaign whose ledger decides in place of this table, and on problems that trials report of
+        They are on how the study was confirmed, on the known settings that its searches began with, on settings without
+        effect, on the campaign whose ledger decides in place of this table, and on problems that trials report of
         themselves.
         """
         confirmed = [
             *confirmation_notes(self.document.spec, self.records),
             *search.start_notes(self.document),
+            *search.unmoved_notes(self.search, self.metric),
         ]
         # The description of a campaign's study begins with the name of the campaign: `Of campaign speed. ...`.
         campaign = self.document.description.partition(OF_CAMPAIGN)[2].split(" ")[0].rstrip(".")
