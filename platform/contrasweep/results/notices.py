@@ -1,5 +1,6 @@
 """Notices for readers of a table: problems of its trials, unused settings, and older code."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,8 +32,8 @@ NOTICES = {
 """Metric -> the notice that holds where the metric's last value is 1: what a method found of its trial; a remedy."""
 MOST_CELLS = 4
 """The most cells that a notice names of an arm."""
-LEAST_GROUPS = 3
-"""In fewer groups of trials, equal values may be chance, as of an accuracy on few items."""
+LEAST_EQUAL = 3
+"""Fewer values that are equal may be so by chance, as an accuracy on few items."""
 FIRST_EPOCHS = 3
 """From this epoch on a notice is told while the trial still trains."""
 
@@ -139,24 +140,19 @@ def unread_lines(records: Iterable[Record]) -> list[str]:
 def unmoved_lines(trials: "pd.DataFrame", axes: Sequence[str], metric: str) -> list[str]:
     """Return a sentence for each axis that changed no value of `metric` in some arms, as where a script ignores a flag.
 
-    `trials` has a row per finished trial: arm, axes, fold, seed and metrics. An arm counts if it has several values and
-    at least `LEAST_GROUPS` groups of trials that differ in the axis alone.
+    `trials` has a row per finished trial: arm, axes, fold, seed and metrics. Fewer than `LEAST_EQUAL` values of an arm
+    that are equal to those at another value of the axis say nothing.
     """
     lines = []
     trials = trials.astype(dict.fromkeys(axes, str))  # lists cannot be grouped by
-    values = trials.groupby("arm", sort=False)[metric].nunique()
     for axis in axes:
         same = ["arm", *(name for name in (*axes, "fold", "seed") if name != axis)]
         groups = trials.groupby(same, dropna=False, sort=False)
-        # A group says something if it has several values of the axis.
-        compared = groups[axis].nunique() > 1
-        equal = groups[metric].nunique(dropna=False)[compared] == 1
-        by_arm = equal.groupby(level="arm", sort=False).agg(["all", "size"])
-        arms = [
-            arm
-            for arm, all_equal, count in by_arm.itertuples(name=None)
-            if all_equal and count >= LEAST_GROUPS and values[arm] > 1
-        ]
+        # How many trials of each group differ from its first in the axis, and in nothing else that is declared.
+        counts = groups[axis].nunique() - 1
+        is_moved = (counts > 0) & (groups[metric].nunique(dropna=False) > 1)
+        equal = counts.mask(is_moved, -math.inf).groupby(level="arm", sort=False).sum()
+        arms = list(map(str, equal.index[equal >= LEAST_EQUAL]))
         if arms:
             lines.append(
                 f"{axis}: trials of {arms_in_words(arms)} that differ in it alone have the same {metric}; check that "

@@ -11,7 +11,7 @@ from contrasweep import canonical
 from contrasweep.commands import COMMAND, COMMAND_PATH, OPTIONS
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
-from contrasweep.results.notices import LEAST_GROUPS, arms_in_words
+from contrasweep.results.notices import LEAST_EQUAL, arms_in_words
 from contrasweep.rows import row_beside
 from contrasweep.schema import validate
 from contrasweep.storage.record import COUNTING, Record, RecordsById, Status
@@ -179,10 +179,10 @@ def importance(frame: pd.DataFrame, document: StudyDocument) -> pd.DataFrame:
 def unmoved_notes(frame: pd.DataFrame, metric: str) -> list[str]:
     """Return a sentence on the arms whose configurations all have one value, as where a script ignores its settings.
 
-    `frame` is a `search_frame` of `metric`. Fewer than `LEAST_GROUPS` configurations say nothing.
+    `frame` is a `search_frame` of `metric`. Fewer than `LEAST_EQUAL` configurations say nothing.
     """
     values = frame[frame["status"].isin(COUNTING)].groupby("arm", sort=False)["value"]
-    unmoved = (values.size() >= LEAST_GROUPS) & (values.nunique() == 1)
+    unmoved = (values.size() >= LEAST_EQUAL) & (values.nunique() == 1)
     arms = list(unmoved.index[unmoved])
     if not arms:
         return []
