@@ -646,7 +646,11 @@ class Referee:
                 decided = self._decided(number, incumbent, "discard", "screen", seeds)
                 screened = finite_or_none(float(np.mean(differences)))
                 fell = Gains(differences).collapse_depth
-                return replace(decided, screened=screened, fell=fell), None
+                # A candidate with a flag that its script ignores is the incumbent once more.
+                reason = (
+                    "" if any(differences) else "all values are equal, as if both trained the same"
+                )
+                return replace(decided, screened=screened, fell=fell, reason=reason), None
             # Another process may write a grant for this candidate first: the level is that of the first entry.
             while grant is None:
                 # No level is spent on a comparison with an arm that is the incumbent no more.
