@@ -86,7 +86,7 @@ from contrasweep.study.file import (
     with_sets,
 )
 from contrasweep.study.grid import DATA_AXIS, AblationGrid, SubGrid
-from contrasweep.study.metric_range import metric_range
+from contrasweep.study.metric_names import check_mode, metric_range
 from contrasweep.study.replicates import Above0, Positive
 from contrasweep.study.sweep import Study, Sweep
 from contrasweep.study.trainables import unread_of_command
@@ -187,6 +187,11 @@ class Campaign:
     budget_gpu_hours: Above0 | None = None
     description: str = ""
     type: Literal["campaign"] = "campaign"
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _declares_mode(cls, declared: Any) -> Any:
+        return check_mode(declared)
 
     def __post_init__(self) -> None:
         """Raise `SpecError` where fields break a rule together."""

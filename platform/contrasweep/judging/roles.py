@@ -9,10 +9,10 @@ from typing import Any
 import pandas as pd
 
 from contrasweep.errors import SpecError, check_known
-from contrasweep.results.study_data import SMALLER
 from contrasweep.rows import Mode, row_tuples
 from contrasweep.storage.names import as_line
 from contrasweep.study.foreign import SEED
+from contrasweep.study.metric_names import SMALLER
 
 ARM = "arm|model|method|system|algorithm|optimizer|variant|config|condition|entry|name"
 """Usual names of columns of arms. This and the following are patterns of whole names."""

@@ -25,7 +25,7 @@ from contrasweep.statistics.family import Family, Question, family_size, pairs_o
 from contrasweep.statistics.unpaired import spread_beside, unpaired_evidence
 from contrasweep.storage.interim_log import Context
 from contrasweep.storage.record import COUNTING, LARGEST, Cause, Status
-from contrasweep.study.metric_range import metric_range
+from contrasweep.study.metric_names import metric_range
 
 
 @dataclass(frozen=True)

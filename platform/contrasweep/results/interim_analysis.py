@@ -34,7 +34,7 @@ from contrasweep.storage.interim_log import (
 )
 from contrasweep.storage.record import Phase
 from contrasweep.storage.records import StudyRecords
-from contrasweep.study.metric_range import metric_range
+from contrasweep.study.metric_names import metric_range
 from contrasweep.study.replicates import Replicates
 
 

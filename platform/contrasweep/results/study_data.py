@@ -1,6 +1,5 @@
 """`StudyData`: a study in its storage, with its trials as a frame and the notices for its readers."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -31,17 +30,13 @@ from contrasweep.storage.planned import read_planned
 from contrasweep.storage.record import COUNTING, Record, RecordsById, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument, declared_lines
+from contrasweep.study.metric_names import smaller_is_better
 from contrasweep.tracking.links import read_links
 
 TRIAL_COLUMNS = ("trial_id", "arm", "fold", "seed", "status", "cause", "seconds", "gpu_memory_gib")
 """The columns of a frame of trials that are neither axes nor metrics."""
 MAX_NOTES = 3
 """The most broken files that are named to the reader."""
-SMALLER = re.compile(
-    r"(^|[^a-z])(loss|error|err|rmse|mse|mae|wer|cer|fid|perplexity|ppl|nll|bpb|latency|seconds|time|memory|gib|regret|noise|"
-    r"collapsed)($|[^a-z])"
-)
-"""Names of metrics of which smaller values are better."""
 PLURALS = {
     "arm": "arms",
     "axis": "axes",
@@ -338,8 +333,7 @@ class StudyData:
         """
         if metric == self.metric:
             return self.document.mode
-        # A score of an evaluation is called DATASET/METRIC.
-        return "min" if SMALLER.search(metric.rpartition("/")[2].lower()) else "max"
+        return "min" if smaller_is_better(metric) else "max"
 
     @property
     def title(self) -> str:

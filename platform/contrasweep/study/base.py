@@ -20,7 +20,7 @@ from contrasweep.storage.record import Seed
 from contrasweep.storage.study_document import Alpha
 from contrasweep.study.arm import LONGEST_NAME, Arm, Name
 from contrasweep.study.evaluation import Evaluation
-from contrasweep.study.metric_range import metric_range
+from contrasweep.study.metric_names import check_mode, metric_range
 from contrasweep.study.replicates import Above0, Replicates
 
 STORAGE_FOLDERS = (
@@ -128,7 +128,8 @@ class StudyBase(ABC):
         folds: Folds of a cross-validation on the training part. Default: train on it, evaluate on the test split.
         replicates: Replicates where they are needed, in place of a fixed number; see `Replicates`.
         metric: The reported metric that is compared.
-        mode: Whether a larger (`max`) or a smaller (`min`) value of the metric is better.
+        mode: Whether a larger (`max`) or a smaller (`min`) value of the metric is better. A metric whose name says that
+            smaller ones are, such as `val_loss`, needs it.
         reference: The arm that the others are compared with. Default: every pair is compared.
         smallest_difference: The smallest difference of interest, in units of the metric. Verdicts then say whether a
             difference matters, and arms that surely differ by less are equivalent.
@@ -179,6 +180,11 @@ class StudyBase(ABC):
     keep: Keep = "newest"
     keep_checkpoints_of: Literal["all", "best_of_arm", "confirmed", "none"] = "all"
     process: Literal["shared", "own"] = "shared"
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _declares_mode(cls, declared: Any) -> Any:
+        return check_mode(declared)
 
     def __init_subclass__(cls) -> None:
         """Write the arguments of `StudyBase` into the docstring of the subclass, before its own arguments."""

@@ -377,7 +377,9 @@ def read_script(found: Found, file: Path, text: str) -> None:
     # our word.
     search = script.search
     default = "min" if "optuna" in text and not script.is_tune else "max"
-    found.study["mode"] = str(search.get("direction", search.get("mode", default)))[:3]
+    # A script without a search does not say it: the study then asks for it where the metric's name needs it.
+    if search or found.space:
+        found.study["mode"] = str(search.get("direction", search.get("mode", default)))[:3]
     found.study["name"] = study_name(search.get("name", "")) or found.study["name"]
     path = from_here(file.resolve())
     if found.space and script.function:
