@@ -48,7 +48,9 @@ def test_settings_of_nested_subgrids_are_merged():
 
 
 @pytest.mark.parametrize(
-    "asks", [{"mode": "min"}, {"metric": "loss"}, {"seeds": [0, 1]}, {"axes": {"p": [1]}}], ids=repr
+    "asks",
+    [{"mode": "min"}, {"metric": "f1_macro"}, {"seeds": [0, 1]}, {"axes": {"p": [1]}}],
+    ids=repr,
 )
 def test_what_a_study_asks_is_in_the_digest_of_its_plan_and_what_it_says_is_not(asks):
     assert (
