@@ -24,6 +24,7 @@ SEARCHERS = {
 """Method, sampler or search algorithm of another program -> our searcher."""
 SEED_NAME = re.compile(SEED, re.IGNORECASE)
 FOLD_NAME = re.compile("(cv_?)?fold", re.IGNORECASE)
+GUESSED_METRIC = "metric: name what the script reports; accuracy stands there as a guess"
 MOST_VALUES = 10_000
 """Values of a parameter that a grid lists at most."""
 
@@ -129,7 +130,8 @@ class Found:
         """Return the fields `seeds` and `folds` of a grid for a seed and a fold, which are no settings any more.
 
         They are known by their names. Integers are seeds, and numbers from 0 are folds. The command, before all its
-        settings, or else the config of a function gets `{seed}` or `{fold}`, for which each trial has a value.
+        settings, or else the config of a function gets `{seed}` or `{fold}`, for which each trial has a value. A
+        command gets a single fold as it is.
         """
         fields: MutableConfig = {}
         command = self.arm.get("command", [])
@@ -140,9 +142,13 @@ class Found:
                 continue
             fixed = [self.config[name]] if name in self.config else []
             values = fixed or all_values(self.space[name])
+            word = f"{{{kind}}}"
             if kind == "seed" and all(isinstance(value, int) for value in values):
                 fields["seeds"] = values
-            elif kind == "fold" and not fixed and values:
+            elif kind == "fold" and len(values) == 1 and command:
+                # A study of one fold has no folds: the command names it.
+                word = str(values[0])
+            elif kind == "fold" and len(values) > 1:
                 if sorted(values) != [*range(len(values))]:
                     self.left_out.append(f"{name}: {values}; {{fold}} counts from 0")
                 fields["folds"] = len(values)
@@ -150,13 +156,12 @@ class Found:
                 continue
             self.config.pop(name, None)
             self.space.pop(name, None)
-            placeholder = f"{{{kind}}}"
-            hydra_word = f"{name}={placeholder}"
+            hydra_word = f"{name}={word}"
             if not command:
-                self.config[name] = placeholder
+                self.config[name] = word
             elif not {hydra_word, f"--{name}"} & set(command):
                 is_hydra = args_word == "{args:hydra}"
-                words = [hydra_word] if is_hydra else [f"--{name}", placeholder]
+                words = [hydra_word] if is_hydra else [f"--{name}", word]
                 place = command.index(args_word)
                 command[place:place] = words
         return fields

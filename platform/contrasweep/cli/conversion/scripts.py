@@ -14,6 +14,7 @@ from typing import Any
 
 from contrasweep.cli.conversion.found import (
     FOLD_NAME,
+    GUESSED_METRIC,
     SEED_NAME,
     Found,
     all_values,
@@ -373,13 +374,13 @@ def read_script(found: Found, file: Path, text: str) -> None:
             found.left_out.append(
                 f"{name}: line {call.lineno} may suggest it under a condition; write `when` if so"
             )
-    # Without a direction Optuna minimises and Ray Tune maximises. The first three letters of Optuna's "minimize" are
-    # our word.
     search = script.search
-    default = "min" if "optuna" in text and not script.is_tune else "max"
-    # A script without a search does not say it: the study then asks for it where the metric's name needs it.
-    if search or found.space:
-        found.study["mode"] = str(search.get("direction", search.get("mode", default)))[:3]
+    # Without a direction Optuna minimises.
+    is_optuna = "optuna" in text and not script.is_tune and bool(search or found.space)
+    mode = search.get("direction", search.get("mode", "min" if is_optuna else ""))
+    if mode:
+        # The first three letters of Optuna's "minimize" are our word.
+        found.study["mode"] = str(mode)[:3]
     found.study["name"] = study_name(search.get("name", "")) or found.study["name"]
     path = from_here(file.resolve())
     if found.space and script.function:
@@ -387,9 +388,7 @@ def read_script(found: Found, file: Path, text: str) -> None:
     else:
         _as_command(script, path)
     if not search.get("metric") and found.study["metric"] != OBJECTIVE:
-        found.left_out.append(
-            "metric: name what the script reports; accuracy stands there as a guess"
-        )
+        found.left_out.append(GUESSED_METRIC)
 
 
 def _take_flags_of_modules(script: _Script) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from contrasweep.cli.conversion.found import (
+    GUESSED_METRIC,
     MOST_VALUES,
     ArmPart,
     Found,
@@ -118,11 +119,12 @@ def _read_wandb(found: Found, content: Config) -> None:
     run.
     """
     metric = content.get("metric", {})
-    # "minimize" and "maximize" begin with our words for `mode`.
-    found.study |= {
-        "metric": metric.get("name", "accuracy"),
-        "mode": str(metric.get("goal", "min"))[:3],
-    }
+    found.study["metric"] = metric.get("name", "accuracy")
+    if metric:
+        # "minimize" and "maximize" begin with our words for `mode`. Without a goal W&B minimises.
+        found.study["mode"] = str(metric.get("goal", "min"))[:3]
+    else:
+        found.left_out.append(GUESSED_METRIC)
     found.note_unread(metric, "goal name", "metric.")
     found.search_by(content.get("method", "random"), "method")
     found.trials = content.get("run_cap", found.trials)
