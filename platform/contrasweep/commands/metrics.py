@@ -46,6 +46,7 @@ REPORT_WORDS = (
 """Words in the code of a command that can report without `metrics`."""
 # A name in braces, `{loss}` or `{loss:f}`, also with a format as of the script's own f-string, `{loss:.4f}`.
 _FIELD = re.compile(r"\{(\w[\w./@ -]*)(?::[^{}\s]*)?\}")
+_WORD_BEFORE = re.compile(r"([A-Za-z]+)[\s_/-]*$")
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?([eE][-+]?\d+)?")
 # Languages write what is no finite number as nan, NaN, inf, Inf or Infinity.
 _NUMBER = r"[-+]?(?:\d[\d,_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
@@ -55,7 +56,8 @@ class Pattern:
     """A text as scripts print it, `loss: {loss:f} acc: {accuracy:f}`, or a regular expression with named groups.
 
     `{_}` stands for any text, `{checkpoint}` for one without spaces. `names` are the metrics that it names, `count` the
-    lines that it has matched so far. Raises `SpecError` for a text that is no regular expression, or names no metric.
+    lines that it has matched so far, and `before` the words that stood before it in these, such as `test`. Raises
+    `SpecError` for a text that is no regular expression, or names no metric.
     """
 
     def __init__(self, text: str) -> None:
@@ -70,6 +72,7 @@ class Pattern:
             ) from None
         self.names = self.names or list(self.expression.groupindex)
         self.count = 0  # of the lines that it has matched
+        self.before: dict[str, None] = {}  # each word once, in their order
         if not self.names or len(set(self.names)) < len(self.names):
             rule = "a pattern names a metric, and each one once"
             raise SpecError(rule, place="metrics", value=text, hint='"loss: {loss:f} ({_})"')
@@ -101,6 +104,8 @@ class Pattern:
         if match is None:
             return None
         self.count += 1
+        word = _WORD_BEFORE.search(line, max(0, match.start() - 80), match.start())
+        self.before[word[1] if word else ""] = None
         # Groups of a user's expression have names; those of a text have theirs in `self.names`.
         groups = match.groupdict().items() or zip(self.names, match.groups(), strict=True)
         texts = {}
@@ -194,6 +199,13 @@ class Metrics:
             if not pattern.count:
                 log.warning(
                     "metrics: %r matches none of %d printed lines", pattern.text, self.printed
+                )
+            # A script prints the same of training and test, or the best value at its end.
+            if len(pattern.before) > 1:
+                log.warning(
+                    "metrics: %r matches behind %s, and the last line counts; write the word before it too",
+                    pattern.text,
+                    " and ".join(word or "other text" for word in pattern.before),
                 )
         # Nothing was declared and nothing reported: then what the command has left is looked for.
         if ended and not self.declared and not self.lines:
