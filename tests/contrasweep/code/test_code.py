@@ -96,6 +96,11 @@ SAME = {
         "(np.zeros(\n        width,\n    ))",
     ),
     "an unrelated module": ("mythesis/unrelated.py", "1", "2"),
+    "what it does as a script": (
+        "mythesis/method.py",
+        ".lr)\n",
+        ".lr)\n\nif __name__ == '__main__':\n    import mythesis.unrelated\n",
+    ),
 }
 OTHER = {
     "a number in the trainable": ("mythesis/method.py", "16", "32"),
@@ -113,22 +118,11 @@ OTHER = {
 }
 
 
-@pytest.mark.parametrize("case", sorted(SAME))
-def test_what_does_not_change_what_runs_is_the_same_code(package, case):
+@pytest.mark.parametrize("case", SAME | OTHER)
+def test_what_changes_what_runs_is_other_code_and_nothing_else_is(package, case):
     before = package.digest()
-    package.replace(*SAME[case])
-    assert package.digest() == before
-
-
-@pytest.mark.parametrize("case", sorted(OTHER))
-def test_what_changes_what_runs_is_other_code(package, case):
-    before = package.digest()
-    file, old, new = OTHER[case]
-    if old:
-        package.replace(file, old, new)
-    else:
-        package.write({file: new})
-    assert package.digest() != before
+    package.replace(*(SAME | OTHER)[case])
+    assert (package.digest() == before) is (case in SAME)
 
 
 IMPORTS = {
@@ -145,7 +139,7 @@ IMPORTS = {
 }
 
 
-@pytest.mark.parametrize("form", sorted(IMPORTS))
+@pytest.mark.parametrize("form", IMPORTS)
 def test_every_form_of_import_is_followed(package, form):
     package.write(
         {
@@ -265,17 +259,6 @@ def test_a_study_in_the_trainables_module_is_no_code_until_something_reads_it(pa
     read = package.digest()
     package.replace("mythesis/method.py", "folds=7", "folds=8")
     assert package.digest() != read
-
-
-def test_what_a_module_does_as_a_script_is_no_part_of_it(package):
-    before = package.digest()
-    package.write(
-        {
-            "mythesis/method.py": METHOD
-            + "\nif __name__ == '__main__':\n    import mythesis.unrelated\n"
-        }
-    )
-    assert package.digest() == before
 
 
 def test_a_worker_says_which_modules_are_others_there(package):

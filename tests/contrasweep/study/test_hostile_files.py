@@ -263,12 +263,6 @@ def test_a_number_that_nobody_can_mean_is_refused_before_anything_is_counted_out
     assert peak < 20e6
 
 
-def test_seeds_of_a_growing_study_go_on_from_those_that_it_names(tmp_path):
-    growing = "replicates: {first: 2, step: 1, most: 3}\n"
-    (tmp_path / "s.yaml").write_text(f"{BASE}{growing}seeds: [5, 6]")
-    assert loaded(tmp_path).all_seeds == [5, 6, 7]
-
-
 @pytest.mark.parametrize(
     ("text", "where"),
     [
@@ -320,9 +314,11 @@ def test_a_text_that_yaml_reads_as_another_value_is_asked_for_in_quotes(text, sa
         loaded(tmp_path)
 
 
-def test_a_study_file_of_every_day_is_read(tmp_path):
-    (tmp_path / "s.yaml").write_text("\ufeff" + BASE)
-    assert loaded(tmp_path).folds == 2
+def test_a_file_with_a_byte_order_mark_is_read_and_seeds_go_on_from_those_that_it_names(tmp_path):
+    growing = "replicates: {first: 2, step: 1, most: 3}\nseeds: [5, 6]"
+    (tmp_path / "s.yaml").write_text(f"\ufeff{BASE}{growing}")
+    study = loaded(tmp_path)
+    assert (study.folds, study.all_seeds) == (2, [5, 6, 7])
 
 
 def test_a_study_whose_module_lacks_a_package_of_a_shorter_name_says_which(tmp_path, monkeypatch):

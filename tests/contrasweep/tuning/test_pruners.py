@@ -249,18 +249,3 @@ def test_halving_closes_a_bracket_that_stays_short():
     assert pruner.resumable() == []
     pruner.on_search_end(2)
     assert pruner.resumable() == ["1"] and not pruner.is_paused("0")
-
-
-def test_a_trial_is_paused_only_where_it_may_be_resumed():
-    asha = build("asha", mode="max", budget=9, reduction=2)
-    halving = build("halving", mode="max", budget=2, reduction=2)
-    for pruner in (asha, halving):
-        for config, trial in enumerate(("best", "worst")):
-            pruner.add(trial, config, 0)
-    assert (asha.on_report("best", 1, 0.9), asha.on_report("worst", 1, 0.1)) == (True, False)
-    assert not halving.on_report("best", 1, 0.9) and halving.is_paused("best")
-    assert (
-        not halving.on_report("worst", 1, 0.1)
-        and halving.resumable() == ["best"]
-        and not halving.is_paused("worst")
-    )

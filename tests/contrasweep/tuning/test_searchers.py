@@ -52,16 +52,16 @@ def score(config):
     return -abs(math.log10(config["lr"]) + 2)
 
 
-def history(searcher, n, skip=()):
-    """Ask n times, one at a time; every fifth trial fails, every seventh is pruned."""
-    collected = []
-    for i in range(n):
-        config = searcher.ask()
-        collected.append(config)
-        searcher.tell(
-            config, None if i % 5 == 4 else score(config), pruned_at=2 if i % 7 == 6 else None
-        )
-    return collected
+def tell(searcher, i, config, sign=1):
+    """Every fifth trial fails, every seventh is pruned."""
+    value = None if i % 5 == 4 else sign * score(config)
+    searcher.tell(config, value, pruned_at=2 if i % 7 == 6 else None)
+    return config
+
+
+def history(searcher, n):
+    """Ask n times, one at a time."""
+    return [tell(searcher, i, searcher.ask()) for i in range(n)]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -94,11 +94,7 @@ def resumed(name, asked, sign=1):
     for config in asked:
         searcher.replay(config)
     for i, config in enumerate(asked):
-        searcher.tell(
-            config,
-            None if i % 5 == 4 else sign * score(config),
-            pruned_at=2 if i % 7 == 6 else None,
-        )
+        tell(searcher, i, config, sign)
     return searcher
 
 
@@ -158,7 +154,7 @@ def test_a_finite_space_is_asked_whole_and_once(name):
     searcher = make(name, SMALL, budget=12, **({"levels": 3} if name == "grid" else {}))
     searcher.replay({"a": "y", "b": 1, "c": 0.5})  # of a candidate's file that was changed by hand
     collected = []
-    while (config := searcher.ask()) is not None:
+    for config in iter(searcher.ask, None):
         collected.append(dumps(config))
         searcher.tell(config, 1.0)
     assert sorted(collected) == sorted(configurations(SMALL))
@@ -171,7 +167,7 @@ def test_a_space_whose_ranges_never_exist_is_asked_whole(name):
     space = {"kind": Choice(["a", "b"]), "lr": Float(0.1, 1.0, when={"loss": "other"})}
     searcher = make(name, space)
     collected = []
-    while (config := searcher.ask()) is not None:
+    for config in iter(searcher.ask, None):
         collected.append(config["kind"])
         searcher.tell(config, 1.0)
     assert sorted(collected) == ["a", "b"]
@@ -235,9 +231,7 @@ def test_optunas_form_of_a_value_is_reversible(point):
 
 def test_the_default_grid_is_the_largest_within_the_budget():
     searcher = build("grid", {"lr": Float(1e-3, 1.0, log=True), "t": Float(0.1, 1.0)}, budget=10)
-    collected = []
-    while (config := searcher.ask()) is not None:
-        collected.append(config)
+    collected = list(iter(searcher.ask, None))
     assert len(collected) == 9
     assert sorted({c["t"] for c in collected}) == pytest.approx([0.1, 0.55, 1.0])
     assert Float(0, 1, step=0.5).grid(64) == [0, 0.5, 1]  # 64 to the power of four take hours
