@@ -5,7 +5,6 @@ import tracemalloc
 import pytest
 import yaml
 from command_line import contrasweep, refusal
-from folders import make_files
 from refusals import refused
 from typer.main import get_command
 
@@ -77,38 +76,12 @@ def test_what_python_may_give_and_no_file_is_one_line_too():
 
 
 NO_PATH = "this machine can have no such path"
-NO_YAML = "a dataset's parameter is not YAML"
-EDGES = {  # what stands for BASE's data; the rule, the place and the value that the line names
-    "a number of no digits": (
-        "digits\ndescription: !!int ''",
-        "a value cannot be read",
-        "line 3",
-        "!!int ''",
-    ),
-    "a parameter's open list": (
-        "digits-lt?imbalance_factor=[",
-        NO_YAML,
-        "digits-lt.imbalance_factor: ",
-        "got '['",
-    ),
-    "a parameter's open mapping": (
-        "'digits-lt?imbalance_factor={a'",
-        NO_YAML,
-        "digits-lt.imbalance_factor",
-        "got '{a'",
-    ),
-    "a null character": (r'"a\0b"', NO_PATH, "data: ", r"got 'a\x00b'"),
-    "a folder of nobody": ('"~nosuch/x"', NO_PATH, "data: ", "got '~nosuch/x'"),
-}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", EDGES)
-def test_a_value_that_nothing_can_be_made_of_is_named_with_its_rule_and_place(case, tmp_path):
-    data, *named = EDGES[case]
-    (tmp_path / "s.yaml").write_text(BASE.replace("digits", data))
-    done = refusal(tmp_path, "plan", "s.yaml")
-    assert [part for part in ("contrasweep: ", *named) if part not in done] == []
+def test_a_dataset_that_can_be_no_path_is_named_with_its_rule_and_place(tmp_path):
+    (tmp_path / "s.yaml").write_text(BASE.replace("digits", r'"a\0b"'))
+    named = rf"contrasweep: data: {NO_PATH}, got 'a\x00b'"
+    assert refusal(tmp_path, "plan", "s.yaml").startswith(named)
 
 
 def _with_storage(group, *words):
@@ -141,61 +114,6 @@ def test_a_bomb_takes_no_memory():
         read_yaml(BOMB, "s.yaml")
     assert tracemalloc.get_traced_memory()[1] < 20e6
     tracemalloc.stop()
-
-
-MODULES = {
-    "raises": ("x = 1\nraise RuntimeError('boom\\n' * 1000)\n", "RuntimeError: boom"),
-    "exits": ("import sys\nsys.exit(3)\n", "SystemExit: 3"),
-    "is no Python": ("def train(:\n", "invalid syntax"),
-}
-
-
-@pytest.mark.parametrize("case", MODULES)
-def test_code_that_fails_at_import_is_one_line_with_file_and_line(case, tmp_path):
-    text, says = MODULES[case]
-    make_files(
-        tmp_path,
-        {
-            "failing_at_import.py": text,
-            "s.yaml": BASE.replace(
-                "contrasweep.trainables.contrastive:train", "failing_at_import:train"
-            ),
-        },
-    )
-    for study in ("s.yaml", "failing_at_import:STUDY"):
-        done = contrasweep("plan", study, folder=tmp_path)
-        assert (
-            done.returncode == 2 and says in done.stderr and len(done.stderr.splitlines()) == 1
-        ), done.stderr
-        assert "failing_at_import.py, line " in done.stderr and len(done.stderr) < 3000
-
-
-def test_settings_that_fail_are_one_line_with_file_and_line(tmp_path):
-    make_files(
-        tmp_path,
-        {
-            "failing_settings.py": "def settings(**config):\n    return 1 / 0\n\n"
-            "def train(trial, resume=None):\n    yield\n\ntrain.settings = settings\n",
-            "s.yaml": BASE.replace(
-                "contrasweep.trainables.contrastive:train", "failing_settings:train"
-            ),
-        },
-    )
-    done = contrasweep("plan", "s.yaml", folder=tmp_path)
-    assert done.returncode == 2
-    assert "ZeroDivisionError: division by zero (failing_settings.py, line 2)" in done.stderr
-
-
-def test_a_part_that_exits_when_it_is_built_ends_no_plan_in_silence(tmp_path):
-    (tmp_path / "exits.py").write_text(
-        "import sys\n\n\ndef encoder(shape, **options):\n    sys.exit(0)\n"
-    )
-    arm = "{trainable: 'contrasweep.trainables.contrastive:train', config: {encoder: 'exits:encoder'}}"
-    (tmp_path / "s.yaml").write_text(
-        BASE.replace("{trainable: 'contrasweep.trainables.contrastive:train'}", arm)
-    )
-    done = refusal(tmp_path, "plan", "s.yaml")
-    assert "arms.a.config: " in done and "SystemExit: 0 (exits.py, line 5)" in done
 
 
 @pytest.mark.parametrize("path", ["../../etc/passwd:x", "/etc/mine:f", "a b:f", ".mine:f"])
