@@ -47,16 +47,19 @@ def plan(data=DATA, **fields):
     )
 
 
+def ids(**fields):
+    return [trial.id for trial in plan(**fields).trials]
+
+
 def test_a_trial_keeps_every_setting_and_builds_the_same_from_them():
     [cell] = plan().cells
     assert cell.trials[0].config == {"lr": 0.1, "width": 24, "opt": {}}
     assert Settings(**cell.trials[0].config) == Settings(width=24)
-    again = plan(arms={"a": Arm(train, config=dict(cell.trials[0].config))})
-    assert [t.id for t in again.trials] == [t.id for t in plan().trials]
+    assert ids(arms={"a": Arm(train, config=dict(cell.trials[0].config))}) == ids()
 
 
 def test_a_changed_default_is_another_trial_and_a_setting_that_means_as_before_is_not(monkeypatch):
-    before = [t.id for t in plan().trials]
+    before = ids()
 
     @checked
     class Wider(Settings):
@@ -67,15 +70,11 @@ def test_a_changed_default_is_another_trial_and_a_setting_that_means_as_before_i
         clip: Annotated[float, OMIT_DEFAULT] = 0.0
 
     monkeypatch.setattr(train, "settings", Wider)
-    assert {t.id for t in plan().trials}.isdisjoint(before)
+    assert set(ids()).isdisjoint(before)
     monkeypatch.setattr(train, "settings", More)
-    assert [t.id for t in plan().trials] == before
-    assert {t.id for t in plan(arms={"a": Arm(train, config={"clip": 1.0})}).trials}.isdisjoint(
-        before
-    )
-    assert {t.id for t in plan(arms={"a": Arm(train, config={"device": "cpu"})}).trials}.isdisjoint(
-        before
-    )
+    assert ids() == before
+    for config in ({"clip": 1.0}, {"device": "cpu"}):
+        assert set(ids(arms={"a": Arm(train, config=config)})).isdisjoint(before)
 
 
 def test_what_cannot_be_resolved_is_said_with_its_place():
@@ -87,7 +86,7 @@ def test_one_content_under_two_names_is_not_planned_twice():
     begins = "axes.data: two cells of arm 'a' are the same trials, got ['faces', 'mnist-faces'];"
     with refused(SpecError, "a dataset's name is no part of a trial", begins=begins):
         plan(axes={"data": ["faces", "mnist-faces"]})
-    assert [t.id for t in plan(axes={"data": ["faces"]}).trials] == [t.id for t in plan().trials]
+    assert ids(axes={"data": ["faces"]}) == ids()
 
 
 def test_two_values_of_an_axis_that_come_to_the_same_are_refused():
@@ -187,9 +186,9 @@ def test_a_whole_float_reaches_a_trainable_as_a_float():
     read = RECORD_FILE.decode(Record.of(trial, status=Status.DONE).to_json(), "record.json")
     assert repr(dict(sorted(read.config.items()))) == repr(dict(sorted(declared.items())))
     by_hand = {"x": 1, "n": 1.0, "list": [2, 2], "inner": {"y": -3}}
-    assert [
-        t.id for t in plan(arms={"a": Arm(free, config=by_hand)}, axes={"axis": [4]}).trials
-    ] == [t.id for t in plan(arms={"a": Arm(free, config=NUMBERS)}, axes={"axis": [4.0]}).trials]
+    assert ids(arms={"a": Arm(free, config=by_hand)}, axes={"axis": [4]}) == ids(
+        arms={"a": Arm(free, config=NUMBERS)}, axes={"axis": [4.0]}
+    )
 
 
 def test_a_resumed_search_draws_the_floats_that_it_drew(tmp_path):
